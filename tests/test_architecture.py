@@ -108,7 +108,7 @@ WALLS = {
     "trackio": {"training/reporting/log_writer.py"},
     "wandb": {"training/reporting", "runs/wandb_artifact.py"},
     "rich": {"evaluation/summary_table.py", "training/reporting", "tools/sweep/display.py"},
-    "yaml": {"runs", "tools/sweep/space.py", "tools/sweep/wandb_sweep.py"},
+    "yaml": {"runs", "tools/sweep/wandb_sweep.py"},
     "onnx": {"evaluation/export"},
     "av": {"sim/drawing/encode.py", "sim/drawing/render_worker.py"},
     "PIL": {"sim/drawing/render_worker.py"},

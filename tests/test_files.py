@@ -8,7 +8,17 @@ import pytest
 
 from mjtrain.runs.checkpoint import save_checkpoint
 from mjtrain.runtime import files
-from mjtrain.runtime.files import find_partials, read_regular, remove_partials, replacing, sync_folder, write_whole
+from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import (
+    check_writable,
+    find_partials,
+    read_regular,
+    remove_partials,
+    replacing,
+    sync_folder,
+    write_out,
+    write_whole,
+)
 
 
 def test_a_link_at_the_name_that_was_predictable_is_not_followed(tmp_path: Path) -> None:
@@ -108,3 +118,42 @@ def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
             read_regular(tmp_path / name)
     (tmp_path / "file").write_bytes(b"12345")
     assert read_regular(tmp_path / "file", 3) == b"123"
+
+
+def test_a_result_goes_to_the_file_of_a_link_and_into_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    link, target, pipe = tmp_path / "link", tmp_path / "folder" / "file", tmp_path / "pipe"
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for path in (link, pipe):
+        check_writable("--out", path)
+        write_out(path, "text")
+    assert (link.is_symlink(), target.read_text()) == (True, "text")
+    assert (pipe.is_fifo(), os.read(reader, 9)) == (True, b"text")
+    os.close(reader)
+    for device in (Path("/dev/null"), Path("/dev/stdout")):
+        check_writable("--out", device)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("a" * 300, "cannot be written (File name too long)"),
+        ("circle", "cannot be written (Symlink loop"),
+        ("a\0b", "cannot be written (embedded null byte)"),
+        ("gone", "the folder "),
+        (".", "is a folder; give a file"),
+        ("nowhere/file", "the folder nowhere does not exist"),
+        ("/proc/file", "cannot be written (No such file or directory)"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_any_work(
+    name: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("circle").symlink_to("circle")
+    Path("gone").symlink_to("there/file")
+    with pytest.raises(RequestError) as error:
+        check_writable("--out", Path(name))
+    assert str(error.value).startswith(f"--out {name}: {problem}")

@@ -68,11 +68,15 @@ def test_a_signal_ends_its_trainings(tmp_path: Path) -> None:
     command = [BIN / "scaling", "Cartpole-Balance", "--mode", "apart", "--ranks", "2", *sizes]
     with (tmp_path / "console.txt").open("wb") as console:
         job = start(command, cwd=tmp_path, environ=os.environ, stdout=console, stderr=console)
-    wait_until(lambda: len(list(tmp_path.glob("out/*/*/*/*/metrics.jsonl"))) == 2 or job.poll() is not None, "two runs")
-    trainings = list_descendants(job.pid)
-    assert len(trainings) >= 2, (tmp_path / "console.txt").read_text()
-    os.kill(job.pid, signal.SIGTERM)
-    assert job.wait(patience(60)) == 128 + signal.SIGTERM
+    try:
+        metrics = "out/*/*/*/*/metrics.jsonl"
+        wait_until(lambda: len(list(tmp_path.glob(metrics))) == 2 or job.poll() is not None, "both train")
+        trainings = list_descendants(job.pid)
+        assert len(trainings) >= 2, (tmp_path / "console.txt").read_text()
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(patience(60)) == 128 + signal.SIGTERM
+    finally:
+        job.send_signal(signal.SIGKILL)
     wait_until(lambda: not any(map(_is_alive, trainings)), "the trainings and what they had started are gone")
 
 

@@ -100,7 +100,7 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int, wo
     if translated["mini_batches"] > samples:
         raise RequestError(
             f"--learner-config mini_batches {translated['mini_batches']}: a rollout of {num_envs} environments has "
-            f"{samples} samples; give at most as many"
+            f"{samples} samples; give at most that many"
         )
     for part in ("learning_rate_scheduler", "observation_preprocessor", "state_preprocessor", "value_preprocessor"):
         if translated[part] is None and settings.get(f"{part}_kwargs"):

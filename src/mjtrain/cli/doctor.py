@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.cli.command import run_command
 from mjtrain.cli.parsing import parse
 from mjtrain.config import Backend, GpuIds, LaunchConfig
-from mjtrain.runtime.files import check_writable, saying_where, write_whole
+from mjtrain.runtime.files import check_writable, saying_where, write_out
 from mjtrain.runtime.standard_streams import printable
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _main(argv: list[str]) -> None:
             print("\n" + "\n".join([*(_count_hidden(found) if in_short else []), *format_advice(found)]))
     if options.json is not None and leads:
         with saying_where("--json", options.json):
-            write_whole(Path(options.json), json.dumps(to_plain(found), indent=2) + "\n")
+            write_out(Path(options.json), json.dumps(to_plain(found), indent=2) + "\n")
     if _would_fail(found):
         sys.exit(1)
 

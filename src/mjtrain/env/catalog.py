@@ -127,7 +127,7 @@ def is_same_task(recorded: str | None, task: str) -> bool:
         if not before.is_file() or not now.is_file():
             return True
         return before.samefile(now) or before.read_bytes() == now.read_bytes()
-    except OSError:  # one in somebody else's home, which counts as moved
+    except OSError:  # a file in another user's home counts as moved
         return True
 
 

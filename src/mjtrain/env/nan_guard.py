@@ -123,7 +123,7 @@ class NanGuard:
                 continue
             rows = torch.arange(oldest, step + 1, device=self._ring.device) % self._ring.shape[0]
             seconds = self._ring[rows, world].cpu().split(self._widths, dim=1)
-            folder.mkdir(exist_ok=True)  # a run directory that is missing is not made again
+            folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{name}_world_{world}.npz"
             with replacing(path) as file:
                 np.savez(

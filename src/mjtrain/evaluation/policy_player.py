@@ -1,6 +1,6 @@
 """Environments and the policy that acts in them, with what the policy estimates about the worlds."""
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -11,7 +11,7 @@ from mjtrain.learning.learner import Policy
 
 
 class PolicyPlayer:
-    """Steps environments with a policy."""
+    """Steps environments with a policy; as a context manager, it closes them at the end."""
 
     def __init__(self, env: TaskEnv, policy: Policy | None) -> None:
         self.env: Any = env
@@ -44,6 +44,12 @@ class PolicyPlayer:
     def close(self) -> None:
         """Release the environment."""
         self.env.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Estimates:

@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mjtrain.config import AnyEnvConfig, EnvConfig
@@ -10,63 +9,22 @@ from mjtrain.evaluation.episodes import Episode
 from mjtrain.evaluation.names import BROKEN, UNFINISHED
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spread:
-    """Statistics of one quantity over episodes."""
+def summarise(episodes: Sequence[Episode], config: AnyEnvConfig, estimated_group: str | None = None) -> dict[str, Any]:
+    """Summarise episodes.
 
-    mean: float
-    std: float
-    """Standard deviation over episodes, of the sample; 0 for one episode."""
+    Returns:
+        Plain values for JSON. Statistics are those of `_spread`.
 
-    min: float
-    max: float
-    unit: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuccessSpread(Spread):
-    """Statistics of what a success term measured."""
-
-    measure: str
-    """As in `SuccessTerm`: end and ever are 0 or 1 in an episode, count is a number."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """Statistics of the episodes of a policy."""
-
-    episodes: int
-    reward: Spread
-    """Return of an episode."""
-
-    length: Spread
-    """Length of an episode, in env steps."""
-
-    reward_terms: dict[str, Spread]
-    """Part of each reward term in the return."""
-
-    terminations: dict[str, int]
-    """Number of episodes with each cause of termination; an episode can have several."""
-
-    successes: dict[str, SuccessSpread] = field(default_factory=dict)
-    """What each success term measured."""
-
-    errors: dict[str, Spread] = field(default_factory=dict)
-    """Each error of each command, as "command/error", over the episodes that have it."""
-
-    estimates: dict[str, Spread] = field(default_factory=dict)
-    """Errors of what the policy estimates from images, by observation term, see `ObservationTerm.estimate_error`."""
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return plain values for JSON; for each cause the number of episodes and the fraction."""
-        causes = {
-            name: {"episodes": count, "fraction": count / self.episodes} for name, count in self.terminations.items()
-        }
-        return {**asdict(self), "terminations": causes}
-
-
-def summarise(episodes: Sequence[Episode], config: AnyEnvConfig, estimated_group: str | None = None) -> Summary:
-    """Summarise episodes."""
+        - episodes: How many there are.
+        - reward, length: Statistics of the return, and of the length in env steps.
+        - reward_terms: Statistics of the part of each reward term in the return.
+        - terminations: Number and fraction of episodes with each cause; an episode can have several.
+        - successes: Statistics of each success term. Its `measure` is as in `SuccessTerm`: end and ever are 0 or 1 in
+          an episode, count is a number.
+        - errors: Statistics of each error of each command, as "command/error", over the episodes that have it.
+        - estimates: Statistics of errors of what the policy estimates from images, by observation term, see
+          `ObservationTerm.estimate_error`.
+    """
     causes = dict.fromkeys((*config.terminations, BROKEN, UNFINISHED), 0)
     for episode in episodes:
         for cause in episode.causes:
@@ -81,32 +39,35 @@ def summarise(episodes: Sequence[Episode], config: AnyEnvConfig, estimated_group
     observed = {}
     if estimated_group is not None and isinstance(config, EnvConfig):
         observed = config.observations[estimated_group]
-    return Summary(
-        episodes=len(episodes),
-        reward=_spread(episode.reward for episode in episodes),
-        length=_spread(episode.length for episode in episodes),
-        reward_terms={name: _spread(episode.reward_terms[name] for episode in episodes) for name in config.rewards},
-        terminations={name: count for name, count in causes.items() if count or name not in (BROKEN, UNFINISHED)},
-        successes={
-            name: SuccessSpread(
-                **asdict(_spread(episode.successes[name] for episode in episodes)), measure=term.measure
-            )
+    return {
+        "episodes": len(episodes),
+        "reward": _spread(episode.reward for episode in episodes),
+        "length": _spread(episode.length for episode in episodes),
+        "reward_terms": {name: _spread(episode.reward_terms[name] for episode in episodes) for name in config.rewards},
+        "terminations": {
+            name: {"episodes": count, "fraction": count / len(episodes)}
+            for name, count in causes.items()
+            if count or name not in (BROKEN, UNFINISHED)
+        },
+        "successes": {
+            name: {**_spread(episode.successes[name] for episode in episodes), "measure": term.measure}
             for name, term in config.successes.items()
         },
-        errors=errors,
-        estimates={
+        "errors": errors,
+        "estimates": {
             name: _spread((episode.estimates[name] for episode in episodes), term.unit)
             for name, term in observed.items()
         },
-    )
+    }
 
 
-def _spread(values: Iterable[float], unit: str = "") -> Spread:
+def _spread(values: Iterable[float], unit: str = "") -> dict[str, Any]:
+    """Return mean, standard deviation of the sample (0 for one value), extremes and the unit."""
     values = [float(value) for value in values]
-    return Spread(
-        mean=statistics.fmean(values),
-        std=statistics.stdev(values) if len(values) > 1 else 0.0,
-        min=min(values),
-        max=max(values),
-        unit=unit,
-    )
+    return {
+        "mean": statistics.fmean(values),
+        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "min": min(values),
+        "max": max(values),
+        "unit": unit,
+    }

@@ -8,7 +8,7 @@ from mjtrain.motion.npz import read_npz, write_mjlab, write_npz
 from mjtrain.motion.skeleton import Skeleton
 from mjtrain.motion.text_formats import read_csv, read_json
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import check_writable, write_whole
+from mjtrain.runtime.files import check_writable, write_out
 
 SUFFIXES = (".npz", ".csv", ".json", ".txt")
 """How names of files of motions end."""
@@ -62,7 +62,7 @@ def write_motion(path: str | Path, motion: Motion, skeleton: Skeleton | None = N
     try:
         check_motion(motion)
     except RequestError as error:
-        raise RequestError(f"{path}: not written; the motion {error}") from error
+        raise RequestError(f"{path}: not written: {error}") from error
     content = io.BytesIO()
     if not mjlab:
         write_npz(content, motion)
@@ -71,6 +71,6 @@ def write_motion(path: str | Path, motion: Motion, skeleton: Skeleton | None = N
     else:
         raise RequestError(f"{path}: mjlab's format has the poses of all bodies; name the robot")
     try:
-        write_whole(path, content.getvalue())
+        write_out(path, content.getvalue())
     except OSError as error:
         raise RequestError(f"{path}: cannot be written ({error.strerror or error})") from error

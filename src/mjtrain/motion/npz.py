@@ -5,6 +5,7 @@ they are known. mjlab's holds fps, joint_pos, joint_vel and, for all bodies, bod
 body_ang_vel_w, without any name.
 """
 
+import lzma
 import zipfile
 import zlib
 from pathlib import Path
@@ -86,7 +87,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
             raise RequestError(f"unpacks to {size >> 20} MiB; a motion has at most {MAX_MIB}")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:  # damaged, or not understood
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:  # damaged or encrypted
         raise RequestError("is not an NPZ file") from error
     except ValueError as error:
         why = (

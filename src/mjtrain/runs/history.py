@@ -163,7 +163,7 @@ def _find_state(run_dir: Path, end: dict[str, Any] | None, host: str | None, *, 
 
 def _read_last(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None, int]:
     """Return the last iteration of a metrics.jsonl, the event "end" if it ends with that, and its broken lines."""
-    end, lines = None, MetricLines(_lines_backwards(path))
+    end, lines = None, MetricLines(lines_backwards(path))
     for row in lines:
         if row.get("event") == "end" and end is None:
             end = row
@@ -174,8 +174,11 @@ def _read_last(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None, int]:
     return {}, end or None, lines.skipped
 
 
-def _lines_backwards(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file from the last to the first; of a long file its end, and then all of it."""
+def lines_backwards(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file from the last to the first, none if it cannot be read.
+
+    A long file is read completely only if more lines than those of its end are taken.
+    """
     try:
         with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)

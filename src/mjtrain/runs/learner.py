@@ -4,10 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mjtrain.config import DEFAULT_LEARNER, LearnerConfig, TrainConfig, from_plain
-from mjtrain.runs.plain_yaml import parse_yaml
+from mjtrain.runs.plain_yaml import read_given_yaml
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runs.search import find_run_to_resume
 from mjtrain.runs.storage import is_url
@@ -57,12 +55,7 @@ def check_same_learner(config: TrainConfig, run_dir: Path) -> None:
 
 def _read_settings(file: str) -> dict[str, Any]:
     flag = f"--learner-config {file}"
-    try:
-        content = parse_yaml(Path(file).read_bytes())
-    except OSError as error:
-        raise RequestError(f"{flag}: cannot be read ({error.strerror})") from error
-    except yaml.YAMLError as error:
-        raise RequestError(f"{flag}: is not valid YAML ({' '.join(str(error).split())})") from error
+    content = read_given_yaml(Path(file), flag)
     if content is not None and not isinstance(content, dict):
         raise RequestError(f"{flag}: holds {content!r}; give settings as name: value")
     for name in content or {}:

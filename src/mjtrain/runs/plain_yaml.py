@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import read_regular
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may have been built without libyaml
@@ -40,6 +41,23 @@ def read_yaml(path: Path) -> Any:
         yaml.YAMLError: It is not valid, or too large.
     """
     return parse_yaml(read_regular(path, MAX_BYTES + 1))
+
+
+def read_given_yaml(path: Path, flag: str) -> Any:
+    """Parse a file that a flag of a command names; a pipe will do.
+
+    Args:
+        flag: The flag and its value, for errors.
+
+    Raises:
+        RequestError: The file cannot be read, is not valid, or is too large.
+    """
+    try:
+        return parse_yaml(path.read_bytes())
+    except OSError as error:
+        raise RequestError(f"{flag}: cannot be read ({error.strerror})") from error
+    except yaml.YAMLError as error:
+        raise RequestError(f"{flag}: is not valid YAML ({' '.join(str(error).split())})") from error
 
 
 def _check_size(text: str | bytes) -> None:

@@ -81,21 +81,43 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def check_writable(flag: str, path: Path) -> None:
-    """Check, before any work, that a file can be written.
+    """Check, before any work, that `write_out` can write a file.
 
     Raises:
-        RequestError: It cannot be; the message begins with the flag that names it.
+        RequestError: It cannot; the message begins with the flag that names the file.
     """
-    words = f"{flag} {path}".strip()
-    if path.is_dir():
-        raise RequestError(f"{words}: is a folder; give a file")
-    if not path.absolute().parent.is_dir():
-        raise RequestError(f"{words}: the folder {path.parent} does not exist")
+    words, problem = f"{flag} {path}".strip(), ""
     try:
-        with tempfile.TemporaryFile(dir=path.resolve().parent):
-            pass
-    except OSError as error:
-        raise RequestError(f"{words}: cannot be written ({error.strerror or error})") from error
+        place = path.resolve()
+        if place.is_dir():
+            problem = "is a folder; give a file"
+        elif not place.parent.is_dir():
+            problem = (
+                f"the folder {path.parent if path.parent.resolve() == place.parent else place.parent} does not exist"
+            )
+        elif _is_replaced(place):
+            with tempfile.TemporaryFile(dir=place.parent):
+                pass
+        elif not os.access(place, os.W_OK):
+            problem = "cannot be written (Permission denied)"
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle; a name with a null character
+        problem = f"cannot be written ({getattr(error, 'strerror', None) or error})"
+    if problem:
+        raise RequestError(f"{words}: {problem}")
+
+
+def write_out(path: Path, content: str | bytes) -> None:
+    """Write the result of a command: `write_whole` to the file of a link, and as it is to a device, pipe or stream."""
+    place = path.resolve()
+    if _is_replaced(place):
+        write_whole(place, content)
+    else:
+        place.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def _is_replaced(place: Path) -> bool:
+    """Whether a file is new or may be replaced by another one of its name."""
+    return not place.exists() or (place.is_file() and os.access(place.parent, os.W_OK))
 
 
 @contextlib.contextmanager

@@ -26,8 +26,8 @@ def write_project(name: str, parent: Path) -> tuple[Path, str]:
     package = name.lower().replace("-", "_")
     if re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", package) is None or keyword.iskeyword(package):
         raise RequestError(
-            f"{name}: give a name of letters, digits, - and _ that begins with a letter, and ends with one or with a "
-            "digit, like my_robots"
+            f"{name}: give a name of letters, digits, - and _ that begins with a letter and ends with a letter or "
+            "a digit, like my_robots"
         )
     if package in ("mjtrain", "mjtrain_tasks"):
         raise RequestError(f"{name}: is the name of a package of mjtrain; give another")

@@ -42,13 +42,13 @@ def test_a_dump_plays_its_finite_steps_in_a_circle(tmp_path: Path) -> None:
     assert session.num_frames == 9
     angles = []
     for _ in range(10):
-        angles.append(session.qpos()[0, 1])
+        angles.append(session.state("qpos")[0, 1])
         session.tick(0.02001)
     assert angles == pytest.approx([*np.linspace(0.0, 0.8, 9), 0.0])
     session.go_to(4)
     assert not session.tick(1.0)
     assert session.frame == 4
-    assert session.qvel()[0, 0] == -40.0
+    assert session.state("qvel")[0, 0] == -40.0
     session.reset()
     assert session.frame == 0
 

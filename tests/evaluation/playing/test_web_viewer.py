@@ -115,10 +115,10 @@ def test_the_quadruped_moves_stands_still_and_obeys(browser: Browser, log_root: 
         assert env.command("velocity")[0].tolist() == pytest.approx([forward, 0.0, 0.0], abs=1e-5)
         assert env.observe()["actor"][0, columns].tolist() == pytest.approx([2 * forward, 0.0, 0.0], abs=1e-5)
 
-        before, position = settle(lambda: look(page)), session.qpos()
+        before, position = settle(lambda: look(page)), session.state("qpos")
         page.get_by_role("button", name="Reset").click()
         wait_for(lambda: int(env.episode_step[0]) == 0)
-        assert np.abs(session.qpos() - position).max() > 0.01
+        assert np.abs(session.state("qpos") - position).max() > 0.01
         wait_for(lambda: differing(before, look(page)) > 25)
         assert page.get_by_text("paused").count() == 1
 

@@ -723,19 +723,23 @@ SHOULDER = """
 """
 
 
+@pytest.mark.parametrize("nameless", [False, True])
 @pytest.mark.parametrize("locked", [("second", "third"), ("first", "fourth"), ("second",)], ids="-".join)
-def test_joints_beside_locked_ones_of_the_same_body_turn_as_before(tmp_path: Path, locked: tuple[str, ...]) -> None:
+def test_joints_beside_locked_ones_of_the_same_body_turn_as_before(
+    tmp_path: Path, locked: tuple[str, ...], *, nameless: bool
+) -> None:
     file = tmp_path / "arm.xml"
-    file.write_text(SHOULDER)
+    names = ["first", "second", "third", "fourth", "fifth"]
+    kept = [name for name in names if name not in locked]
+    file.write_text(re.sub(f'name="({"|".join(kept)})"', "", SHOULDER) if nameless else SHOULDER)
     full, fewer = load(file), load(file, locked_joints=locked)
     assert fewer.nq == full.nq - len(locked)
     pose = {"first": 0.7, "second": -0.4, "third": 0.2, "fourth": 0.3, "fifth": -0.5}
     pose |= {name: full.key("home").qpos[full.joint(name).qposadr[0]] for name in locked}
     states = []
-    for model in (full, fewer):
+    for model, order in ((full, names), (fewer, kept)):
         data = mujoco.MjData(model)
-        for joint in range(model.njnt):
-            data.qpos[model.jnt_qposadr[joint]] = pose[model.joint(joint).name]
+        data.qpos[:] = [pose[name] for name in order]
         mujoco.mj_kinematics(model, data)
         states.append(np.hstack([data.geom_xpos, data.geom_xmat]))
     assert states[1] == pytest.approx(states[0], abs=1e-9)
@@ -753,10 +757,11 @@ def test_keyframes_without_names_keep_their_poses(vendor: Path) -> None:
     assert locked.key_qpos == pytest.approx(before.key_qpos[:, columns])
 
 
-def test_the_ground_has_no_defaults_of_the_robot(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turn", ['quat="1 1 0 0"', 'euler="90 0 0"', 'zaxis="0 1 0"'])
+def test_the_ground_lies_level_whatever_the_robots_defaults_are(tmp_path: Path, turn: str) -> None:
     file = tmp_path / "raised.xml"
-    default = '<default><geom group="3" pos="0 0 0.5" quat="1 1 0 0"/></default>'
-    body = '<body><joint type="slide"/><geom size="1"/></body>'
+    default = f'<default><geom group="3" pos="0 0 0.5" {turn}/></default>'
+    body = '<body><joint type="slide"/><geom type="box" size="1 1 1" fromto="0 0 0 0 0 1"/></body>'
     file.write_text(f"<mujoco>{default}<worldbody>{body}</worldbody></mujoco>")
     model, _ = load_model(env_of(RobotConfig(file=str(file)), terrain=TerrainConfig(kind="flat")))
     ground = model.geom("ground")

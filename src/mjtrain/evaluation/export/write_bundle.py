@@ -101,21 +101,15 @@ def _write_weights(context: RankContext, run: TrainedRun, path: Path) -> dict[st
 
     assert run.checkpoint is not None
     content = _Reads(load_checkpoint(run.checkpoint, "cpu"))
-    player = Player(context, run)
-    again: Player | None = None
-    try:
+    with Player(context, run) as player:
         assert player.policy is not None
         player.policy.load(content, run.checkpoint)
         kept = {key: content[key] for key in list(content) if key in content.keys_read}
         kept |= {"learner": recorded_learner(content), "infos": {"task": run.task}}
         write_weights(path, kept)
-        again = Player(context, replace(run, checkpoint=path))
-        if not torch.equal(player.act(), again.act()):
-            raise RuntimeError(f"{path.name} gives other actions than {run.checkpoint}")
-    finally:
-        player.close()
-        if again is not None:
-            again.close()
+        with Player(context, replace(run, checkpoint=path)) as again:
+            if not torch.equal(player.act(), again.act()):
+                raise RuntimeError(f"{path.name} gives other actions than {run.checkpoint}")
     return kept
 
 

@@ -114,7 +114,7 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
         run: What to play; its env is used unchanged.
 
     Returns:
-        What was played, and the content of `Summary.to_plain`.
+        What was played, and what `summarise` returns.
     """
     from mjtrain.evaluation.episodes import play_episodes, resolve_run_size
     from mjtrain.evaluation.followed import FailuresByBin, find_followed
@@ -123,12 +123,10 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
 
     num_envs, per_env = resolve_run_size(config.episodes, config.num_envs)
     player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy, held=config.held)
-    try:
+    with player:
         followed = find_followed(player.env)
         by_bin = None if followed is None else FailuresByBin(player.env, followed)
         episodes = play_episodes(player, per_env, by_bin=by_bin)
-    finally:
-        player.close()
     return {
         "task": run.task,
         "policy": config.policy,
@@ -141,6 +139,6 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
         **{name: getattr(config, name) for name in ("noise", "pushes", "randomization")},
         **({"command": config.command, "values": list(config.values)} if config.command else {}),
         "step_dt_s": player.env.step_dt,
-        **summarise(episodes, run.env, player.estimated_group).to_plain(),
+        **summarise(episodes, run.env, player.estimated_group),
         **({} if by_bin is None else {"by_time": by_bin.to_plain()}),
     }

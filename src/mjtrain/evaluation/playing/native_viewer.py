@@ -42,7 +42,7 @@ def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda:
     check_display()
     model = session.kinematics.model
     data = mujoco.MjData(model)
-    num_worlds = len(session.qpos())
+    num_worlds = len(session.state("qpos"))
 
     def faster(by: int) -> None:
         index = min(range(len(SPEEDS)), key=lambda place: abs(SPEEDS[place] - session.speed)) + by
@@ -75,11 +75,9 @@ def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda:
             before = now
             world = session.selected
             with window.lock():
-                data.qpos[:], data.qvel[:], data.ctrl[:] = (
-                    session.qpos()[world],
-                    session.qvel()[world],
-                    session.ctrl()[world],
-                )
+                data.qpos[:] = session.state("qpos")[world]
+                data.qvel[:] = session.state("qvel")[world]
+                data.ctrl[:] = session.state("ctrl")[world]
                 mujoco.mj_forward(model, data)  # contacts too
                 scene = window.user_scn
                 assert scene is not None

@@ -12,8 +12,9 @@ import torch
 
 from mjtrain.deployment.steering import Steering
 from mjtrain.evaluation.followed import Ghost, find_followed
+from mjtrain.evaluation.playing.command_poses import to_poses
 from mjtrain.evaluation.playing.player import Player
-from mjtrain.evaluation.playing.viewer_session import ViewerSession
+from mjtrain.evaluation.playing.viewer_session import StateField, ViewerSession
 from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.drawing.tiles import CameraStream, list_streams
@@ -157,17 +158,9 @@ class PolicySession(ViewerSession):
         run_dir = self.player.run.run_dir
         return [] if run_dir is None or self.player.checkpoint is None else list_checkpoints(run_dir)
 
-    def qpos(self) -> np.ndarray:
-        """Return positions. Shape (num_worlds, nq)."""
-        return self.player.env.state.qpos.cpu().double().numpy()
-
-    def qvel(self) -> np.ndarray:
-        """Return velocities. Shape (num_worlds, nv)."""
-        return self.player.env.state.qvel.cpu().double().numpy()
-
-    def ctrl(self) -> np.ndarray:
-        """Return controls. Shape (num_worlds, nu)."""
-        return self.player.env.state.ctrl.cpu().double().numpy()
+    def state(self, field: StateField) -> np.ndarray:
+        """Return positions, velocities or controls. Shape (num_worlds, nq, nv or nu)."""
+        return _to_numpy(getattr(self.player.env.state, field))
 
     def images(self) -> dict[CameraStream, np.ndarray]:
         """Return copies of what the cameras of the selected world see. Shape (channels, height, width) each."""
@@ -179,8 +172,13 @@ class PolicySession(ViewerSession):
 
     def commanded_poses(self) -> dict[str, np.ndarray]:
         """Return the commanded poses of the selected world, by command term. Shape (7,) each."""
-        poses = [name for name, term in self.player.env.config.commands.items() if term.is_pose]
-        return {name: self._commanded_pose(name).cpu().double().numpy() for name in poses}
+        env, world = self.player.env, slice(self.selected, self.selected + 1)
+        poses = {}
+        for name, term in env.config.commands.items():
+            if term.is_pose:
+                command, qpos = env.command(name)[world], env.state.qpos[world]
+                (poses[name],) = to_poses(_to_numpy(command), term.object, _to_numpy(qpos), self.kinematics)
+        return poses
 
     def status(self) -> list[str]:
         """Describe in a few lines what is shown."""
@@ -198,22 +196,6 @@ class PolicySession(ViewerSession):
         lines += [f"problem: {self.problem}"] if self.problem else []
         return lines
 
-    def _commanded_pose(self, name: str) -> torch.Tensor:
-        """Complete a command that is a position or a quaternion to a pose. Shape (7,).
-
-        An orientation is shown above its object, where neither the object nor a hand around it hides the mark.
-        """
-        env = self.player.env
-        command = env.command(name)[self.selected]
-        if len(command) == 3:
-            return torch.cat([command, command.new_tensor([1.0, 0.0, 0.0, 0.0])])
-        if len(command) == 4:
-            free_joint = env.config.commands[name].object
-            place = env.qpos(free_joint)[self.selected, :3].clone()
-            place[2] += 1.5 * self.kinematics.radius_m(free_joint)
-            return torch.cat([place, command])
-        return command[:7]
-
     def _before_steps(self) -> None:
         """Load a newer checkpoint of the run, if it is followed and there is one; looks at most once a second."""
         if not self.follows:
@@ -230,3 +212,7 @@ class PolicySession(ViewerSession):
             return
         if checkpoint_iteration(newest) > (self.player.iteration or 0):
             self.load(newest)
+
+
+def _to_numpy(values: torch.Tensor) -> np.ndarray:
+    return values.cpu().double().numpy()

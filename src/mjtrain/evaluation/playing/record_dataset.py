@@ -58,7 +58,7 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
     player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy, held=config.held)
     entries: list[dict[str, Any]] = []
     arrays: dict[str, dict[str, Any]] = {}
-    try:
+    with player:
         out.mkdir(parents=True, exist_ok=True)
         add = _make_writer(out, config, run, player.env)
         for episode in record_episodes(player, per_env):
@@ -80,8 +80,6 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
             "arrays": arrays,
             "episodes": entries,
         }
-    finally:
-        player.close()
     write_whole(out / INDEX, (json.dumps(index, indent=2) + "\n").encode())
     return out / INDEX
 

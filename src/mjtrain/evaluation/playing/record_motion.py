@@ -32,8 +32,7 @@ def record_motion(
     for flag, value, least in (("--settle-s", settle_s, 0.0), ("--length-s", length_s, 0.04)):
         if not (math.isfinite(value) and value >= least):
             raise RequestError(f"{flag} {value:g}: must be at least {least:g}")
-    player = Player(context, run, num_envs=1, held=held)
-    try:
+    with Player(context, run, num_envs=1, held=held) as player:
         env = player.env
         assert isinstance(env, Env)
         skeleton = Skeleton(env.engine.model, env.config.robot)
@@ -50,5 +49,3 @@ def record_motion(
             if step >= settling:
                 frames.append(env.state.qpos[0].double().cpu().numpy().copy())
         return center(skeleton.from_qpos(np.stack(frames), 1 / env.step_dt))
-    finally:
-        player.close()

@@ -43,15 +43,15 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
     from mjtrain.sim.robots.robot import save_model
 
     assert config.video is not None
-    out = Path(config.video).absolute()
+    out = Path(config.video).resolve()
     player = Player(context, run, num_envs=1, engine=config.engine, policy=config.policy, held=config.held)
-    recorder = make_recorder(player.env, config.video_length_s)
-    recorder.begin(player.iteration or 0)
-    while recorder.fullness < 1.0:
-        player.step()
-        recorder.after_step()
-    clip = recorder.take()
-    player.close()
+    with player:
+        recorder = make_recorder(player.env, config.video_length_s)
+        recorder.begin(player.iteration or 0)
+        while recorder.fullness < 1.0:
+            player.step()
+            recorder.after_step()
+        clip = recorder.take()
     with tempfile.TemporaryDirectory() as folder:
         model_file = Path(folder) / "model.mjb"
         save_model(run.env, model_file)
@@ -73,8 +73,7 @@ def _record_foreign(context: RankContext, run: TrainedRun, config: PlayConfig) -
 
     assert config.video is not None
     os.environ.update(drawing_environ(context.device, os.environ))  # Gymnasium asks there how MuJoCo renders
-    player = Player(context, run, num_envs=1, policy=config.policy, held=config.held)
-    try:
+    with Player(context, run, num_envs=1, policy=config.policy, held=config.held) as player:
         fps = 1.0 / player.env.step_dt if player.env.step_dt else FOREIGN_FPS
         pictures = []
         while len(pictures) < max(2, round(config.video_length_s * fps)):
@@ -86,8 +85,6 @@ def _record_foreign(context: RankContext, run: TrainedRun, config: PlayConfig) -
                 raise RequestError(f"--video {config.video}: {run.task} draws no pictures (render_mode rgb_array)")
             pictures.append(picture)
             player.step()
-    finally:
-        player.close()
-    out = Path(config.video).absolute()
+    out = Path(config.video).resolve()
     write_video(pictures, out, fps)
     return out

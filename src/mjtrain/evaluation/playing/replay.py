@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mjtrain.config import EnvConfig
-from mjtrain.evaluation.playing.viewer_session import ViewerSession
+from mjtrain.evaluation.playing.viewer_session import StateField, ViewerSession
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.sim.robots.kinematics import Kinematics
@@ -137,17 +137,9 @@ class ReplaySession(ViewerSession):
         """Show an env step, and pause there."""
         self.frame, self.paused = frame, True
 
-    def qpos(self) -> np.ndarray:
-        """Return positions. Shape (1, nq)."""
-        return self._dump.qpos[self.frame : self.frame + 1]
-
-    def qvel(self) -> np.ndarray:
-        """Return velocities. Shape (1, nv)."""
-        return self._dump.qvel[self.frame : self.frame + 1]
-
-    def ctrl(self) -> np.ndarray:
-        """Return controls. Shape (1, nu)."""
-        return self._dump.ctrl[self.frame : self.frame + 1]
+    def state(self, field: StateField) -> np.ndarray:
+        """Return positions, velocities or controls. Shape (1, nq, nv or nu)."""
+        return getattr(self._dump, field)[self.frame : self.frame + 1]
 
     def status(self) -> list[str]:
         """Describe in a few lines what is shown."""

@@ -11,10 +11,11 @@ import numpy as np
 
 from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.evaluation.names import UNFINISHED
+from mjtrain.evaluation.playing.command_poses import to_poses
 from mjtrain.evaluation.playing.trajectories import Trajectory, record_episodes
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import check_writable, write_whole
+from mjtrain.runtime.files import check_writable, write_out
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.drawing.scene import Scene, body_poses, make_grounds, make_scene
 from mjtrain.sim.robots.kinematics import Kinematics
@@ -43,20 +44,17 @@ def write_page(context: RankContext, run: TrainedRun, config: PlayConfig) -> Pat
     from mjtrain.evaluation.playing.player import Player
 
     assert config.html is not None
-    player = Player(
+    with Player(
         context, run, num_envs=config.html_episodes, engine=config.engine, policy=config.policy, held=config.held
-    )
-    try:
+    ) as player:
         max_steps = max(2, round(config.html_length_s / player.env.step_dt))
         episodes = sorted(
             record_episodes(player, 1, max_steps=max_steps, observations=False), key=lambda episode: episode.world
         )
         builder = _Builder(run.own_env, player.env)
         content = builder.build(f"{run.task}", _describe(player, config), episodes)
-    finally:
-        player.close()
     out = Path(config.html).absolute()
-    write_whole(out, render_page(content).encode())
+    write_out(out, render_page(content))
     return out
 
 
@@ -150,20 +148,12 @@ class _Builder:
 
     def _commanded_poses(self, episode: Trajectory) -> list[np.ndarray]:
         """Return where the page marks commands. Shape (frames, 7) each."""
-        found = []
-        for name, term in self._config.commands.items():
-            command = episode.arrays[f"commands/{name}"][:: self._stride]
-            if not term.is_pose:
-                continue
-            if command.shape[1] == 3:
-                command = np.hstack([command, np.tile([1.0, 0.0, 0.0, 0.0], (len(command), 1))])
-            elif command.shape[1] == 4:  # above its object, where nothing hides the mark
-                begin = int(self._kinematics.model.joint(term.object).qposadr[0])
-                place = episode.arrays["qpos"][:: self._stride, begin : begin + 3].copy()
-                place[:, 2] += 1.5 * self._kinematics.radius_m(term.object)
-                command = np.hstack([place, command])
-            found.append(command[:, :7])
-        return found
+        commands, qpos = self._config.commands, episode.arrays["qpos"][:: self._stride]
+        return [
+            to_poses(episode.arrays[f"commands/{name}"][:: self._stride], term.object, qpos, self._kinematics)
+            for name, term in commands.items()
+            if term.is_pose
+        ]
 
 
 def pack(values: np.ndarray) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 import queue
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
 from mjtrain.evaluation.followed import Ghost
 from mjtrain.sim.robots.kinematics import Kinematics
+
+StateField = Literal["qpos", "qvel", "ctrl"]
 
 _LONGEST_TICK_S = 0.05
 
@@ -87,16 +90,8 @@ class ViewerSession:
     def select(self, world: int) -> None:
         """Select another world, if there are several."""
 
-    def qpos(self) -> np.ndarray:
-        """Return positions, finite. Shape (num_worlds, nq)."""
-        raise NotImplementedError
-
-    def qvel(self) -> np.ndarray:
-        """Return velocities, finite. Shape (num_worlds, nv)."""
-        raise NotImplementedError
-
-    def ctrl(self) -> np.ndarray:
-        """Return controls, finite. Shape (num_worlds, nu)."""
+    def state(self, field: StateField) -> np.ndarray:
+        """Return positions, velocities or controls, finite. Shape (num_worlds, nq, nv or nu)."""
         raise NotImplementedError
 
     def commanded_poses(self) -> dict[str, np.ndarray]:

@@ -42,13 +42,10 @@ def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
     num_envs = 1 if config.num_envs is None else config.num_envs
     if num_envs < 1:
         raise RequestError(f"--num-envs {num_envs}: must be at least 1")
-    player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy)
-    session = PolicySession(player)
-    session.follows = config.follow
-    try:
+    with Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy) as player:
+        session = PolicySession(player)
+        session.follows = config.follow
         _run_viewer(session, config)
-    finally:
-        player.close()
 
 
 def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:

@@ -51,7 +51,7 @@ class WebViewer:
         self._problem = ""
         self._redraw = threading.Event()
         self._redraw.set()
-        kinematics, num_worlds = session.kinematics, len(session.qpos())
+        kinematics, num_worlds = session.kinematics, len(session.state("qpos"))
         self._scene = ViserMujocoScene(self._server, kinematics.model, num_worlds)
         self._scene.set_refresh_handler(self._redraw.set)
         self._scene.camera_tracking_enabled = kinematics.moves_freely
@@ -128,13 +128,14 @@ class WebViewer:
         world = self._scene.env_idx
         if world != session.selected:
             session.select(world)
-        qpos = session.qpos()
+        qpos = session.state("qpos")
         positions, rotations = session.kinematics.body_poses(qpos)
         positions += (self._offsets - self._offsets[world])[:, None]  # the selected world stays where it is
         for name, pose in session.commanded_poses().items():
             self._poses[name].position, self._poses[name].wxyz = pose[:3], pose[3:7]
         self._draw_ghost()
-        self._scene.update_from_arrays(positions, rotations, qpos=qpos, qvel=session.qvel(), ctrl=session.ctrl())
+        qvel, ctrl = session.state("qvel"), session.state("ctrl")
+        self._scene.update_from_arrays(positions, rotations, qpos=qpos, qvel=qvel, ctrl=ctrl)
 
 
 def serve_page(host: str, port: int, driver: Driver | None = None) -> viser.ViserServer:

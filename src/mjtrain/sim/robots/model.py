@@ -114,7 +114,8 @@ def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: Height
     )
     ground.contype = ground.conaffinity = 1  # whatever the robot's own defaults are
     ground.group, ground.rgba = 0, [1, 1, 1, 1]
-    ground.pos, ground.quat = [0, 0, 0], [1, 0, 0, 0]
+    ground.pos, ground.quat, ground.alt.type = [0, 0, 0], [1, 0, 0, 0], mujoco.mjtOrientation.mjORIENTATION_QUAT
+    ground.fromto = [np.nan] * 6
     if height_field is None:
         ground.type = mujoco.mjtGeom.mjGEOM_PLANE
         ground.size = [0, 0, 0.05]

@@ -23,11 +23,8 @@ from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, to_wo
 from mjtrain.training.metric_rules import find_metric_problems, is_smaller_better
 from mjtrain.training.request import TrainRequest, resolve_training
 
-ReadTrain = Callable[[Sequence[str]], tuple[TrainConfig, LaunchConfig]]
-"""Reads the task and the flags of `train`; raises a RequestError where they are wrong."""
-
-JOURNAL, SUMMARY, PICTURE = "study.jsonl", "sweep.json", "sweep.png"
-"""Files of a sweep's folder."""
+ReadTrain = Callable[[Sequence[str]], tuple[TrainConfig, LaunchConfig]]  # raises a RequestError where flags are wrong
+JOURNAL, SUMMARY, PICTURE = "study.jsonl", "sweep.json", "sweep.png"  # in a sweep's folder
 
 DECIDED = {
     "dry-run": "is for train alone",
@@ -41,26 +38,13 @@ DECIDED = {
 }
 """Flags of `train` that a sweep's command cannot give, and why."""
 
-DEFAULTS = {"logger": "none", "keep-checkpoints": "1"}
-"""Flags that all trials get unless the command gives them."""
-
-EVALUATIONS = 20
-"""Evaluations of a run where the metric is one of evaluations and --eval-interval is not given."""
-
-START_TIMEOUT_S = 1800.0
-"""Time that a run has until its first iteration, or the time that it has for any other if that is more."""
-
-REDUCTION_FACTOR = 4
-"""With asha, one of this many trials continues from each rung, and rungs are this factor of iterations apart."""
-
-_MOST_ON_A_GRID = 100_000
-"""Combinations of a grid. Optuna lists all of them for each suggestion, which takes half a second for so many."""
-
-MAX_JOBS_ON_CPU = 8
-"""Trials side by side without GPUs, unless the user chooses: a search learns little from trials begun too early."""
-
-SEED_STEP = 1000
-"""Difference between the seeds of a trial's runs; ranks use those in between."""
+DEFAULTS = {"logger": "none", "keep-checkpoints": "1"}  # flags that all trials get unless the command gives them
+EVALUATIONS = 20  # of a run where the metric is one of evaluations and --eval-interval is not given
+START_TIMEOUT_S = 1800.0  # for a run's first iteration, or the time that it has for any other if that is more
+REDUCTION_FACTOR = 4  # with asha, one of this many trials continues from each rung; iterations between them grow by it
+_MOST_ON_A_GRID = 100_000  # combinations; Optuna lists all for each suggestion, which takes half a second for so many
+MAX_JOBS_ON_CPU = 8  # without GPUs, unless the user chooses: a search learns little from trials begun too early
+SEED_STEP = 1000  # difference between the seeds of a trial's runs; ranks use those in between
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,39 +75,26 @@ class SweepOptions:
 class Slot:
     """Where one trial at a time runs; no two slots share a core or a GPU."""
 
-    cores: tuple[int, ...]
-    """CPU cores, by the kernel's numbers."""
-
-    gpus: tuple[str, ...]
-    """Entries for CUDA_VISIBLE_DEVICES; empty for the CPU."""
+    cores: tuple[int, ...]  # by the kernel's numbers
+    gpus: tuple[str, ...]  # entries for CUDA_VISIBLE_DEVICES; empty for the CPU
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPlan:
-    """A sweep that can be carried out on this machine, with what its options leave open.
+    """A sweep that can be carried out on this machine, with what its options leave open."""
 
-    A grid has no more trials than combinations. The folder may not exist yet. No trial is pruned before
-    `min_iterations`. `start_timeout_s` is the time until the first iteration of a run.
-    """
-
-    options: SweepOptions
-    folder: Path
+    options: SweepOptions  # a grid has no more trials than combinations
+    folder: Path  # may not exist yet
     metric: str
     direction: Literal["maximize", "minimize"]
     slots: tuple[Slot, ...]
     max_iterations: int
-    min_iterations: int
-    start_timeout_s: float
+    min_iterations: int  # no trial is pruned before
+    start_timeout_s: float  # until the first iteration of a run
     stop_grace_s: float
-
-    added_flags: tuple[str, ...]
-    """Flags of `train` that the sweep adds for its metric and its folder, alike for all trials."""
-
-    seed: int
-    """Seed of the first run of each trial, and of the suggestions."""
-
-    num_reports: int
-    """How often a run reports the metric."""
+    added_flags: tuple[str, ...]  # flags of `train` for the metric and the folder, alike for all trials
+    seed: int  # of the first run of each trial, and of the suggestions
+    num_reports: int  # how often a run reports the metric
 
     @property
     def sign(self) -> float:

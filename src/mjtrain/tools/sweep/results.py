@@ -4,7 +4,6 @@ import contextlib
 import glob
 import itertools
 import json
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,9 +12,9 @@ from typing import Any, Literal, get_args
 
 from mjtrain.runs.checkpoint import find_valid_checkpoint, list_checkpoints
 from mjtrain.runs.claim import is_claimed
-from mjtrain.runs.history import summarise_run
+from mjtrain.runs.history import lines_backwards, summarise_run
 from mjtrain.runs.metrics import Rows, read_metrics
-from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
+from mjtrain.runtime.event_log import METRICS_FILE
 from mjtrain.runtime.files import write_whole
 from mjtrain.tools.sweep.plan import SUMMARY, SweepPlan
 
@@ -24,25 +23,18 @@ State = Literal["complete", "pruned", "failed", "paused", "running"]
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """One trial of a sweep, with the names of `sweep.json`.
+    """One trial of a sweep, with the names of `sweep.json`."""
 
-    Trials are numbered from 0 in the order in which they were begun. One that is running has not ended; if no process
-    trains it, the next start of the sweep continues with it. One that is paused continues if it turns out to be among
-    the best. The value is the metric at the end, averaged over the seeds, and of a pruned trial the last one. Env steps
-    and seconds of training are those of all its runs, without starts and saves, and iterations those of the last one.
-    Runs are directories below the sweep's folder.
-    """
-
-    number: int
-    state: State
+    number: int  # from 0, in the order in which they were begun
+    state: State  # one that is running has not ended; if no process trains it, the next start continues with it
     params: dict[str, Any]
-    value: float | None = None
+    value: float | None = None  # the metric at the end, averaged over the seeds; of a pruned trial the last one
     seed_values: Sequence[float] = ()
-    env_steps: int = 0
-    train_s: float = 0.0
-    iterations: int = 0
+    env_steps: int = 0  # of all its runs
+    train_s: float = 0.0  # of all its runs, without starts and saves
+    iterations: int = 0  # of the last run
     cause: str = ""
-    runs: Sequence[str] = ()
+    runs: Sequence[str] = ()  # directories below the sweep's folder
 
 
 def find_best(trials: Iterable[TrialResult], plan: SweepPlan) -> TrialResult | None:
@@ -57,11 +49,7 @@ def count_states(trials: Sequence[TrialResult]) -> dict[State, int]:
 
 
 def write_summary(plan: SweepPlan, trials: Sequence[TrialResult]) -> None:
-    """Rewrite sweep.json; a reader sees the old one or the new one.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Rewrite sweep.json; a reader sees the old one or the new one."""
     best, options = find_best(trials, plan), plan.options
     content = {
         "task": options.task,
@@ -104,6 +92,21 @@ class RunFiles:
         folder = self.folder
         return [] if folder is None else read_metrics(folder)[0]
 
+    def lines_after(self, seen: tuple[int, bytes] | None) -> list[tuple[int, bytes]]:
+        """Return the whole lines of its metrics.jsonl after one that it returned before, each with the file's inode.
+
+        All of them are new if a resumed run has rewritten the file.
+        """
+        if (folder := self.folder) is None:
+            return []
+        path = folder / METRICS_FILE
+        try:
+            inode = path.stat().st_ino
+        except OSError:  # it has none yet
+            return []
+        lines = ((inode, line) for line in lines_backwards(path) if line.endswith(b"\n"))
+        return [*itertools.takewhile(lambda line: line != seen, lines)][::-1]
+
     def find_end(self) -> tuple[str, str]:
         """Return its state, and what there is to say about it, as `mjtrain runs` lists them; empty without a run."""
         folder = self.folder
@@ -124,32 +127,3 @@ class RunFiles:
                     run_dir.rename(next(path for path in names if not path.exists()))
             else:
                 shutil.rmtree(run_dir, ignore_errors=True)
-
-
-class MetricFollower:
-    """Reads the lines of a run's metrics.jsonl as they are written."""
-
-    def __init__(self, files: RunFiles) -> None:
-        self._files = files
-        self._path: Path | None = None
-        self._inode = self._done = 0
-        """Which file was read, and how many bytes of it."""
-
-    def read(self) -> list[dict[str, Any]]:
-        """Return the iterations that are new; after a resume some of them may be known already."""
-        if self._path is None:
-            if (folder := self._files.folder) is None:
-                return []
-            self._path = folder / METRICS_FILE
-        try:
-            with self._path.open("rb") as file:
-                inode = os.fstat(file.fileno()).st_ino
-                if inode != self._inode:  # a resumed run has rewritten it
-                    self._inode, self._done = inode, 0
-                file.seek(self._done)
-                data = file.read()
-        except OSError:
-            return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._done += len(whole)
-        return [row for row in MetricLines(whole.splitlines()) if "event" not in row]

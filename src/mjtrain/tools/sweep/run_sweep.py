@@ -20,22 +20,16 @@ from mjtrain.tools.sweep.running_trial import RunningTrial
 from mjtrain.tools.sweep.study import LostTrialError, Study, Trial
 
 RESUME_HINT = "rerun the same command to resume the sweep"
-
-LOOK_INTERVAL_S = 1.0
-"""Time between two looks for a trial to begin, where there was none, in seconds."""
+LOOK_INTERVAL_S = 1.0  # time between two looks for a trial to begin, where there was none
 
 
 def run_sweep(plan: SweepPlan) -> list[TrialResult]:
-    """Carry out a sweep, or continue with one; when this returns or raises, no process that it has started is left.
-
-    Returns:
-        All trials, in the order in which they were begun.
+    """Carry out a sweep, or continue with one, and return all trials; however it ends, none of its processes is left.
 
     Raises:
         RequestError: The folder cannot be written, holds another sweep, or another process is at work there.
         OutsideError: The disk is full; what has ended is recorded.
-        KeyboardInterrupt: It was stopped by SIGINT; its trials have saved.
-        SystemExit: It was stopped by another signal; its trials have saved.
+        KeyboardInterrupt, SystemExit: A signal has stopped it; its trials have saved.
     """
     with _claim_folder(plan) as claims:
         with claims.alone():
@@ -61,7 +55,7 @@ def _claim_folder(plan: SweepPlan) -> Iterator[Claims]:
         for folder in (plan.log_root, plan.folder / "output"):
             folder.mkdir(parents=True, exist_ok=True)
         claims = Claims(plan.folder / "claims", needs_locks=shared)
-        os.close(open_lock_file(plan.folder / "claims" / "sweep.lock"))  # what fails below is its lock
+        os.close(open_lock_file(plan.folder / "claims" / "sweep.lock"))  # so a failure below can only come from locking
     except OSError as error:
         raise RequestError(f"{flag}: cannot be written ({error.strerror})") from error
     try:
@@ -81,13 +75,9 @@ class _Sweep:
     """The trials that run, and those to come."""
 
     def __init__(self, plan: SweepPlan, study: Study, claims: Claims) -> None:
-        self._plan = plan
-        self._study = study
-        self._claims = claims
-        self._running: dict[RunningTrial, ExitStack] = {}
-        """Each with what gives back its claims, to its slot and to itself."""
-        self._waits = False
-        """Whether there may be a trial to begin or to continue with soon, but not yet."""
+        self._plan, self._study, self._claims = plan, study, claims
+        self._running: dict[RunningTrial, ExitStack] = {}  # each with what gives back the claims to its slot and itself
+        self._waits = False  # whether there may be a trial to begin or to continue with soon, but not yet
         self._next_look_s = 0.0
         self._stop_signal: int | None = None
         self._loop = EventLoop(self._on_signal)

@@ -14,23 +14,17 @@ from mjtrain.launcher.failure import describe_exit
 from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.job.process_tree import ProcessTree
 from mjtrain.launcher.spawn import module_path
+from mjtrain.runtime.event_log import MetricLines
 from mjtrain.runtime.processes import send_signal
 from mjtrain.tools.plotting import elapsed_s
 from mjtrain.tools.sweep.plan import Slot, SweepPlan
-from mjtrain.tools.sweep.results import MetricFollower, RunFiles
+from mjtrain.tools.sweep.results import RunFiles
 from mjtrain.tools.sweep.study import Trial
 
-STOP_SLACK_S = 10.0
-"""How much longer than train itself a sweep waits for the end of a run that it has stopped, in seconds."""
-
-LEFTOVER_GRACE_S = 2.0
-"""Time that processes have to end by themselves after the command, in seconds."""
-
-FULL_DISK = ("No space left on device", "Disk quota exceeded")
-"""Words of the kernel in the cause of a failure that no settings are to blame for."""
-
-REPORTS = 100
-"""About how often a run's metric is told to the study; each time is a write to the disk."""
+STOP_SLACK_S = 10.0  # how much longer than train itself a sweep waits for the end of a run that it has stopped
+LEFTOVER_GRACE_S = 2.0  # time that processes have to end by themselves after the command
+FULL_DISK = ("No space left on device", "Disk quota exceeded")  # causes that no settings are to blame for
+REPORTS = 100  # about how often a run's metric is told to the study; each time is a write to the disk
 
 
 class TrialProcess:
@@ -109,14 +103,10 @@ class RunningTrial:
         """Start, or resume, the first run of the trial that has not come to its end."""
         self.trial = trial
         self.slot = slot
-        self.ended: str = ""
-        """How it ended, or that it is paused, in a line; empty as long as it continues."""
-        self.iteration = 0
-        """Iterations of its current run."""
-        self.value: float | None = None
-        """The metric where the current run reported it last."""
-        self.seed_index = 0
-        """Which of its seeds runs."""
+        self.ended: str = ""  # how it ended, or that it is paused, in a line; empty as long as it continues
+        self.iteration = 0  # of its current run
+        self.value: float | None = None  # the metric where the current run reported it last
+        self.seed_index = 0  # which of its seeds runs
         self._plan, self._loop, self._inherited = plan, loop, inherited
         self._process: TrialProcess | None = None
         self._interrupted = self._is_stopping = self._is_paused = False
@@ -177,7 +167,7 @@ class RunningTrial:
     def _start(self) -> None:
         plan, files = self._plan, self._files()
         files.remove_stillborn()
-        self._follower = MetricFollower(files)
+        self._seen: tuple[int, bytes] | None = None  # the last line that was read
         self._iterations_before = _count_iterations(files.read())  # in earlier starts
         self.iteration, self.value = 0, None
         self._is_starting = True
@@ -188,7 +178,9 @@ class RunningTrial:
 
     def _read_metrics(self) -> None:
         """Hand what is new to the study, which may end the trial."""
-        rows, plan = self._follower.read(), self._plan
+        plan, lines = self._plan, self._files().lines_after(self._seen)
+        self._seen = lines[-1] if lines else self._seen
+        rows = [row for row in MetricLines(line for _, line in lines) if "event" not in row]
         if not rows:
             return
         self.iteration = rows[-1]["iteration"]

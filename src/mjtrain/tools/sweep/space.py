@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import yaml
-
-from mjtrain.runs.plain_yaml import parse_yaml
+from mjtrain.runs.plain_yaml import read_given_yaml
 from mjtrain.runtime.errors import RequestError, suggest
 from mjtrain.tools import normalise_flag
 
@@ -19,8 +17,7 @@ Value = float | int | str
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FORMS = "log LOW HIGH, uniform LOW HIGH, int LOW HIGH, choice A B …, flag"
 
-SWITCH = ("off", "on")
-"""Values of a flag that takes none: left out, and given."""
+SWITCH = ("off", "on")  # values of a flag that takes none: left out, and given
 
 EXAMPLE = "--param agent.algorithm.learning-rate log 1e-4 1e-2"
 
@@ -29,13 +26,8 @@ EXAMPLE = "--param agent.algorithm.learning-rate log 1e-4 1e-2"
 class Parameter:
     """One setting that is searched."""
 
-    flags: tuple[str, ...]
-    """Flags of `train` that all get its value, without the dashes before them."""
-
-    kind: Kind
-    """log and uniform: a number, whose logarithm or which itself is spread evenly. int: a whole number. choice: one or
-    more words. flag: a flag without a value, given or left out."""
-
+    flags: tuple[str, ...]  # flags of `train` that all get its value, without the dashes before them
+    kind: Kind  # see the table in docs/sweeps.md
     low: float = 0.0
     high: float = 0.0
     choices: tuple[str, ...] = ()
@@ -155,12 +147,7 @@ def _parse(words: Sequence[str]) -> Parameter:
 
 def read_space_file(path: Path) -> list[list[str]]:
     """Read a mapping from flags to what --param takes after them, a text or a list; return the words of each."""
-    try:
-        content = parse_yaml(path.read_bytes())
-    except OSError as error:
-        raise RequestError(f"--space {path}: cannot be read ({error.strerror})") from error
-    except yaml.YAMLError as error:
-        raise RequestError(f"--space {path}: is not valid YAML ({' '.join(str(error).split())})") from error
+    content = read_given_yaml(path, f"--space {path}")
     if not isinstance(content, dict):
         raise RequestError(f"--space {path}: give lines such as agent.algorithm.learning-rate: log 1e-4 1e-2")
     return [[str(name), *_split(path, name, value)] for name, value in content.items()]

@@ -28,8 +28,7 @@ _STATES: dict[TrialState, State] = {
     TrialState.FAIL: "failed",
 }
 
-_COLUMNS = 3
-"""Plots of sweep.png beside each other."""
+_COLUMNS = 3  # plots of sweep.png beside each other
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -44,10 +43,8 @@ class Trial(optuna.Trial):
     def __init__(self, study: optuna.Study, trial: FrozenTrial, *, was_begun: bool) -> None:
         """Take it up."""
         super().__init__(study, trial._trial_id)
-        self.was_begun = was_begun
-        """Whether an earlier start of the sweep has begun it."""
-        self.is_ours: Callable[[], bool] = lambda: True
-        """Tells whether this process still has the claim to it."""
+        self.was_begun = was_begun  # by an earlier start of the sweep
+        self.is_ours: Callable[[], bool] = lambda: True  # whether this process still has the claim to it
         self.alone: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         """Keeps other processes from judging their trials during a with block."""
 

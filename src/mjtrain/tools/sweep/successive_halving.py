@@ -1,9 +1,8 @@
 """ASHA: trials pause at rungs, and the best of each rung continue.
 
-The variant of Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020: a trial that is not among
-the best when it arrives can still be promoted later, when others have arrived and are worse. Unlike there, no more than
-the share of those that have come is promoted in total until the last has come: each of the first few that is better
-than those before it would be promoted, and of these most are not good (measured in docs/sweeps.md).
+The variant of Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020. Unlike there, no more
+than the share of those that have come is promoted in total until the last has come: otherwise each of the first few
+that is better than those before it would be, and most of these are not good (docs/sweeps.md).
 """
 
 import math
@@ -14,8 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mjtrain.tools.sweep.plan import REDUCTION_FACTOR, SweepPlan
 
-PROMOTIONS = "promotions"
-"""Attribute of a trial: the number of rungs that it continued from, or may continue from."""
+PROMOTIONS = "promotions"  # attribute of a trial: the number of rungs that it continued from, or may continue from
 
 
 class SuccessiveHalving(optuna.pruners.BasePruner):

@@ -9,17 +9,12 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.sweep.plan import REDUCTION_FACTOR, SweepPlan
 from mjtrain.tools.sweep.space import Parameter
 
-METHODS = {"tpe": "bayes", "random": "random", "grid": "grid"}
-DISTRIBUTIONS = {"log": "log_uniform_values", "uniform": "uniform", "int": "int_uniform"}
-"""What W&B calls samplers, and kinds of parameters."""
+METHODS = {"tpe": "bayes", "random": "random", "grid": "grid"}  # what W&B calls samplers
+DISTRIBUTIONS = {"log": "log_uniform_values", "uniform": "uniform", "int": "int_uniform"}  # and kinds of parameters
 
 
 def write_wandb_sweep(plan: SweepPlan, path: Path) -> None:
-    """Write a new file for `wandb sweep`, whose agents pass settings as `mjtrain.cli.env_flags` reads them.
-
-    Raises:
-        RequestError: The file exists or cannot be written, or W&B cannot search like that.
-    """
+    """Write a new file for `wandb sweep`, whose agents pass settings as `mjtrain.cli.env_flags` reads them."""
     content = _describe_sweep(plan)
     try:
         with path.open("x") as file:

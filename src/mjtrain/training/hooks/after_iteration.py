@@ -93,26 +93,34 @@ class NanHook(Hook):
         """
         if result.metrics["nan_resets"]:
             cause = self._env.explain_broken_worlds()
-            self._tell(result)
-            self._dump(f"iteration_{result.iteration}_rank_{self._rank}")
+            problem = self._dump(f"iteration_{result.iteration}_rank_{self._rank}")
+            if not self._is_told:
+                self._tell(result, problem)
+            self._is_told = True
             check_nan_resets(result.metrics, self._config, cause)
 
-    def _dump(self, name: str) -> None:
+    def _dump(self, name: str) -> str | None:
+        """Write the last seconds of the worlds that broke here, and return why that was not possible."""
         try:
+            if self._report is not None and not self._folder.parent.is_dir():  # others may have to make the folder
+                return "the run directory is missing"
             self._env.dump_broken_worlds(self._folder, name)
         except OSError as error:
-            warn = write_to_stderr if self._report is None else self._report.warn
-            why = f"{error.strerror or error}; training continues"
-            warn(f"the last seconds of broken worlds could not be written to {self._folder} ({why})")
+            return error.strerror or str(error)
+        return None
 
-    def _tell(self, result: IterationResult) -> None:
-        """Say the first time that worlds broke, and where their last seconds are."""
-        if self._report is not None and not self._is_told:
+    def _tell(self, result: IterationResult, problem: str | None) -> None:
+        """Say that worlds broke, and where their last seconds are."""
+        where = f"are in {self._folder} (mjtrain play TASK --replay FILE)"
+        if problem is not None:
+            where = f"could not be written to {self._folder} ({problem})"
+        if self._report is not None:
             self._report.warn(
                 f"{result.metrics['nan_resets']:g} worlds broke in iteration {result.iteration} and begin new "
-                f"episodes; their last seconds are in {self._folder} (mjtrain play TASK --replay FILE)"
+                f"episodes; their last seconds {where}"
             )
-        self._is_told = True
+        elif problem is not None:
+            write_to_stderr(f"the last seconds of worlds that broke {where}")
 
 
 _MARGIN = 1.25

@@ -58,19 +58,15 @@ def _place_bodies(model: Any, joints: list[Any]) -> None:
         mujoco.mju_mulQuat(place, inverse, data.xquat[index])
         body.pos = turn @ (data.xpos[index] - data.xpos[parent])
         body.quat, body.alt.type = place, mujoco.mjtOrientation.mjORIENTATION_QUAT
-        kept = [part for part in body.joints if part.name not in {part.name for part in joints}]
-        _turn_back(data, index, kept)
+        _turn_back(data, index, body.joints, {part.name for part in joints})
 
 
-def _turn_back(data: Any, body: int, kept: list[Any]) -> None:
+def _turn_back(data: Any, body: int, parts: list[Any], locked: set[str]) -> None:
     """Keep joints of a body where they are in the world, although locked ones have turned the body's frame."""
     model, turn = data.model, data.xmat[body].reshape(3, 3).T
-    for joint in kept:
-        index = next(
-            index
-            for index in range(model.body_jntadr[body], model.body_jntadr[body] + model.body_jntnum[body])
-            if model.joint(index).name == joint.name
-        )
+    for index, joint in enumerate(parts, int(model.body_jntadr[body])):
+        if joint.name in locked:
+            continue
         axis, place = turn @ data.xaxis[index], turn @ (data.xanchor[index] - data.xpos[body])
         if np.allclose(axis, model.jnt_axis[index]) and np.allclose(place, model.jnt_pos[index]):
             continue
