@@ -92,9 +92,8 @@ def check_writable(flag: str, path: Path) -> None:
         if place.is_dir():
             problem = "is a folder; give a file"
         elif not place.parent.is_dir():
-            problem = (
-                f"the folder {path.parent if path.parent.resolve() == place.parent else place.parent} does not exist"
-            )
+            folder = place.parent if path.is_symlink() else path.parent
+            problem = f"the folder {folder} does not exist"
         elif _is_replaced(place):
             with tempfile.TemporaryFile(dir=place.parent):
                 pass

@@ -761,7 +761,7 @@ def test_keyframes_without_names_keep_their_poses(vendor: Path) -> None:
 def test_the_ground_lies_level_whatever_the_robots_defaults_are(tmp_path: Path, turn: str) -> None:
     file = tmp_path / "raised.xml"
     default = f'<default><geom group="3" pos="0 0 0.5" {turn}/></default>'
-    body = '<body><joint type="slide"/><geom type="box" size="1 1 1" fromto="0 0 0 0 0 1"/></body>'
+    body = '<body><joint type="slide"/><geom size="1"/></body>'
     file.write_text(f"<mujoco>{default}<worldbody>{body}</worldbody></mujoco>")
     model, _ = load_model(env_of(RobotConfig(file=str(file)), terrain=TerrainConfig(kind="flat")))
     ground = model.geom("ground")
