@@ -1,22 +1,27 @@
 """What Python programs call, as a program calls it."""
 
 import json
+import random
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
 import pytest
 import torch
 
 import mjtrain
+from mjtrain import api
+from mjtrain.api import make_train_config
 from mjtrain.cli import play as play_command
 from mjtrain.env.catalog import load_task
 from mjtrain.mdp import Env, reward
 from mjtrain.runs import trained_run as kept_functions
 from mjtrain.runtime.errors import RequestError
+from mjtrain.training.request import resolve_training
 from support.commands import run
 from support.machine import patience
 
@@ -99,7 +104,7 @@ def test_environments_have_the_defaults_of_the_task() -> None:
     assert mjtrain.make_env(task, num_threads=1).num_envs == task.num_envs
     one, other = (mjtrain.make_env(task, num_envs=2, seed=seed, num_threads=1).observe()["actor"] for seed in (0, 1))
     assert not torch.equal(one, other)
-    with pytest.raises(RequestError, match="num_envs 0: must be at least 1"):
+    with pytest.raises(RequestError, match="num_envs 0: must be a whole number, at least 1"):
         mjtrain.make_env(task, num_envs=0)
 
 
@@ -241,3 +246,29 @@ def test_functions_of_modules_need_no_line(capfd: pytest.CaptureFixture[str], tm
 def test_a_seed_beyond_the_range_is_refused(seed: int, message: str) -> None:
     with pytest.raises(RequestError, match=rf"^seed {seed}: must be {message}$"):
         mjtrain.make_env("Cartpole-Balance", num_envs=1, seed=seed)
+
+
+def test_a_training_leaves_this_process_as_it_was(tmp_path: Path) -> None:
+    """Random numbers, threads and MuJoCo's messages, as of a notebook that draws settings and trains with each."""
+
+    def look() -> tuple[Any, ...]:
+        state: Any = np.random.get_state()
+        is_shown = mujoco.MjLogConfig.get().logto_console
+        return random.getstate(), state[1].tolist(), torch.get_rng_state().tolist(), torch.get_num_threads(), is_shown
+
+    before = look()
+    mjtrain.train("Cartpole-Balance", num_envs=4, max_iterations=1, log_root=str(tmp_path), logger="none", launch=CPU)
+    assert look() == before
+
+
+def test_a_teacher_is_trained_with_the_logger_of_its_student(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {"wandb_project": "p", "wandb_entity": "e", "wandb_group": "g", "wandb_tags": ("t",)}
+    wandb = {"wandb_mode": "offline", **named}
+    options = {"num_envs": 8, "logger": "wandb", "log_root": str(tmp_path), **wandb}
+    request = resolve_training(make_train_config("Arm-Lift-Cube-Vision", **options), CPU)
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(api, "train", lambda task, **given: asked.update(task=task, **given))
+    api._train_teacher("Arm-Lift-Cube", request)
+    assert {name: asked[name] for name in wandb} == wandb
+    assert (asked["task"], asked["logger"], asked["resume"]) == ("Arm-Lift-Cube", "wandb", "auto")
+    assert "wandb_name" not in asked

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gymnasium
@@ -301,3 +302,25 @@ def test_the_example_learns_with_it() -> None:
     curve = cleanrl_ppo.train(wide, iterations=10)
     wide.close()
     assert curve[-1] > 1.5 * curve[1]
+
+
+def test_pictures_outlive_the_thread_that_asked_first() -> None:
+    env = make(render_mode="rgb_array")
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(env.render).result()
+    again = env.render()
+    assert first is not None
+    assert again is not None
+    assert np.array_equal(first[0], again[0])
+    env.close()
+
+
+def test_an_environment_whose_pictures_failed_is_closed() -> None:
+    env = make(render_mode="rgb_array")
+    env.render()
+    env._renderer._process.kill()  # pyright: ignore[reportOptionalMemberAccess]
+    for _ in range(2):
+        with pytest.raises(RequestError, match="MuJoCo cannot render here"):
+            env.render()
+    env.close()
+    assert env._renderer._errors.closed  # pyright: ignore[reportOptionalMemberAccess]

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from operator import index
 from pathlib import Path
@@ -142,7 +142,8 @@ def _train_teacher(task: str, request: TrainRequest) -> None:
         )
     print(f"{request.config.task} learns from a run of {task}, which is trained first", file=sys.stderr)  # noqa: T201
     run = request.config.run
-    options = {name: getattr(run, name) for name in ("log_root", "logger", "engine")}
+    names = [field.name for field in fields(run) if field.name.startswith("wandb_") and field.name != "wandb_name"]
+    options = {name: getattr(run, name) for name in ("log_root", "logger", "engine", *names)}
     train(task, launch=request.launch, resume="auto", **options)
 
 

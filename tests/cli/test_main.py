@@ -99,6 +99,10 @@ def test_an_end_with_triton_is_silent() -> None:
         (["quux"], "mjtrain: unknown command quux; give one of train, play"),
         (["runs", "--log-root", "nowhere"], "runs: --log-root nowhere: no such folder"),
         (["runs", "--log-root", __file__], f"runs: --log-root {__file__}: is a file"),
+        (
+            ["push", "pretrained:Cartpole-Balance", "nowhere", "--license", "mit"],
+            "push: --license: is for runs, and pretrained:Cartpole-Balance is a bundle, which is copied as it is",
+        ),
         (["pull", "nowhere.zip"], "pull: nowhere.zip: no such file"),
         (["motion", "info", "nowhere"], "motion: nowhere: no such file"),
         (["runs", "Cartpole-Balance", "--jsn"], "runs: unknown flag --jsn; did you mean --json?"),

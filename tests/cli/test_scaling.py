@@ -107,6 +107,8 @@ def test_trainings_apart_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ("Cartpole-Balance --ranks 1 3 --num-envs 64 --mode strong", "cannot split it over 3 ranks"),
         ("Cartpole-Balance -- --num-envs 3", "-- --num-envs: is decided by scaling"),
         ("Cartpole-Balance -- --num-envs=3", "-- --num-envs: is decided by scaling"),
+        ("Cartpole-Balance -- --num-envs-total 9", "-- --num-envs-total: is decided by scaling"),
+        ("Cartpole-Balance -- --total-env-steps 9", "-- --total-env-steps: is decided by scaling"),
         ("Cartpole-Balance -- --resume auto", "-- --resume: is decided by scaling"),
         ("Cartpole-Balance -- --max_iterations 3", "-- --max-iterations: is decided by scaling"),
         ("Cartpole-Balance --mode sideways", "--mode sideways: choose from weak, strong, apart"),

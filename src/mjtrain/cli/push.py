@@ -56,6 +56,9 @@ def _main(argv: list[str]) -> None:
 
     check_destination(destination)
     if is_place(place):
+        for field in ("checkpoint", "episodes", "observations", "license"):
+            if getattr(options, field) != getattr(Options, field):
+                raise RequestError(f"--{field}: is for runs, and {place} is a bundle, which is copied as it is")
         push_bundle(open_bundle(place), destination)
     else:
         with tempfile.TemporaryDirectory(prefix="mjtrain-") as folder:

@@ -18,6 +18,7 @@ from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Drive, Readings, Robot, Targets
 from mjtrain.deployment.terms import ERRORS, Scene
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import check_writable, saying_where, write_out
 
 FIRST_READINGS_S = 10.0
 """Longest wait for the first readings, in seconds."""
@@ -55,19 +56,19 @@ class TickLog:
         if self._file is not None:
             try:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
-                self._file.write_text("")
             except OSError as error:
                 raise RequestError(f"--log {file}: cannot be written ({error.strerror or error})") from error
+            check_writable("--log", self._file)
 
     def add(self, **row: Any) -> None:
         """Remember a control period."""
         self.rows.append(row)
 
     def write(self) -> None:
-        """Write the file, if one was named."""
-        if self._file is not None:
-            with self._file.open("w") as out:
-                out.writelines(json.dumps(_plain(row)) + "\n" for row in self.rows)
+        """Write the file, if one was named; one of an earlier deployment stays if this one has no row."""
+        if self._file is not None and self.rows:
+            with saying_where("--log", self._file):
+                write_out(self._file, "".join(json.dumps(_plain(row)) + "\n" for row in self.rows))
 
 
 class Controller:

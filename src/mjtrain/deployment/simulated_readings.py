@@ -63,7 +63,8 @@ class SimulatedReadings:
             name, params = term.get("func", "").rpartition(":")[2], term.get("params", {})
             kind = "velocities" if "vel" in name else "positions"
             patterns = params.get("joints", [params["joint"]] if name in ("joint_pos", "joint_vel") else [])
-            parts = [(kind, joint) for joint in self._joints if any(re.fullmatch(p, joint) for p in patterns)]
+            joints = [joint for joint, part in self._joints.items() if part.qpos.size == 1]  # hinges and slides
+            parts = [(kind, joint) for joint in joints if any(re.fullmatch(p, joint) for p in patterns)]
             if name in ("sensor", "sensors"):
                 patterns = params.get("sensors", [params.get("sensor")])
                 parts = [

@@ -1,11 +1,9 @@
 """Step other worlds of a task, or observe the same ones once more, and leave the ones that learn unchanged."""
 
-import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
 from mjtrain.config import EnvConfig
@@ -13,6 +11,7 @@ from mjtrain.env.cameras import Cameras
 from mjtrain.env.core import EnvCore
 from mjtrain.env.observations import Observations
 from mjtrain.env.term_check import list_functions
+from mjtrain.runtime.worker import same_random_numbers
 
 
 @contextmanager
@@ -25,24 +24,8 @@ def undisturbed(config: EnvConfig, device: str = "cpu") -> Iterator[None]:
     Args:
         device: Torch device whose generator is restored beside that of the CPU.
     """
-    with _same_random_numbers(device), _same_memory([term.func for term in list_functions(config)]):
+    with same_random_numbers(device), _same_memory([term.func for term in list_functions(config)]):
         yield
-
-
-@contextmanager
-def _same_random_numbers(device: str) -> Iterator[None]:
-    """Restore the random generators of this process, which terms may have used."""
-    on_gpu = torch.device(device).type == "cuda"
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    gpu_state = torch.cuda.get_rng_state(device) if on_gpu else None
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
-        if gpu_state is not None:
-            torch.cuda.set_rng_state(gpu_state, device)
 
 
 @contextmanager

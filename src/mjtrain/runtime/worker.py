@@ -50,22 +50,44 @@ def rank_scope(
             torch.distributed.
         timeout_s: How long a rank waits for the others in a collective, in seconds.
     """
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(context.num_threads)
-    _seed(context.seed)
-    with warp_on(context.device):
+    with _same_threads(context.num_threads), same_random_numbers(context.device), warp_on(context.device):
+        _seed(context.seed)
         if context.device != "cpu":
             torch.cuda.set_device(context.device)
         if backend is not None:
             with _explaining_absence(context, rendezvous):
                 _join_group(context, backend, rendezvous, timeout_s)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(num_threads)
+        yield
         # Not after an exception: the others would report a lost connection before this rank has reported the cause.
         if backend is not None:
             dist.destroy_process_group()
+
+
+@contextmanager
+def _same_threads(number: int) -> Iterator[None]:
+    """Have torch use a number of threads for the length of a with block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def same_random_numbers(device: str) -> Iterator[None]:
+    """Restore the random generators of this process after a with block, with that of a torch device."""
+    on_gpu = torch.device(device).type == "cuda"
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    gpu_state = torch.cuda.get_rng_state(device) if on_gpu else None
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        if gpu_state is not None:
+            torch.cuda.set_rng_state(gpu_state, device)
 
 
 def _join_group(

@@ -89,7 +89,8 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
         RuntimeError: A run failed; the message is its standard error.
     """
     given = name_flags(study.train_flags)
-    for flag in ("dry-run", "resume", "log-root", "gpu-ids", "num-workers", "num-envs", "max-iterations"):
+    sizes = ("num-envs", "num-envs-total", "max-iterations", "total-env-steps")
+    for flag in ("dry-run", "resume", "log-root", "gpu-ids", "num-workers", *sizes):
         if flag in given:
             raise RequestError(f"-- --{flag}: is decided by scaling")
     require("scaling", "plot", "matplotlib")

@@ -67,9 +67,9 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
     metrics: dict[str, Any] = {}
     with ExitStack() as stack:
         if isinstance(config.env, EnvConfig):
-            from mjtrain.sim.robots.model import log_warnings
+            from mjtrain.sim.robots.model import without_warnings
 
-            log_warnings(file=False, console=False)  # they are metrics, and a line each
+            stack.enter_context(without_warnings())  # they are metrics, and a line each
         env = make_rank_env(context, config)
         stack.callback(env.close)
         learner = make_learner(context, env, config.agent, config.learner)
@@ -138,11 +138,12 @@ def make_rank_env(context: RankContext, config: TrainConfig) -> TaskEnv:
     """Build this rank's environments, native or external."""
     if isinstance(config.env, EnvConfig):
         return make_env(context, config)
-    from mjtrain.env.external.env import make_foreign_env
+    from mjtrain.env.external.env import closing_on_error, make_foreign_env
     from mjtrain.training.preflight.external import check_agent
 
     env = make_foreign_env(config.env, config.num_envs, context.device, derive_seed(context.seed, Stream.WORLDS))
-    check_agent(env, config.agent, config.num_envs)
+    with closing_on_error(env):
+        check_agent(env, config.agent, config.num_envs)
     return env
 
 

@@ -10,13 +10,16 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import mjtrain
+from mjtrain.api import make_train_config
 from mjtrain.cli.env_flags import add_named_parts
 from mjtrain.config import GymnasiumConfig, VecEnvConfig
 from mjtrain.env.catalog import folder_name, is_same_task, load_task
 from mjtrain.env.external.env import ForeignEnv, make_foreign_env
 from mjtrain.learning.divergence import check_losses, find_broken_terms, find_large_terms
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
 from mjtrain.training.preflight.external import check_agent, check_before_training
+from mjtrain.training.train_rank import make_rank_env
 from support.point_mass import LIMIT, PointMass
 
 PENDULUM = GymnasiumConfig(id="Pendulum-v1")
@@ -297,3 +300,17 @@ def test_ids_name_folders() -> None:
     assert "/" not in folder_name("gymnasium:pkg.module:space/Name-v0")
     assert is_same_task("gymnasium:HalfCheetah-v5", "gymnasium:HalfCheetah-v5")
     assert not is_same_task("gymnasium:HalfCheetah-v5", "gymnasium:HalfCheetah-v4")
+
+
+def test_environments_are_closed_that_an_agent_cannot_use() -> None:
+    class Counted(PointMass):
+        closed = 0
+
+        def close(self) -> None:
+            Counted.closed += 1
+
+    env = VecEnvConfig(make=lambda num_envs, device, seed: Counted(num_envs, device, seed))
+    config = make_train_config("gymnasium:Pendulum-v1", env=env, num_envs=3)
+    with pytest.raises(RequestError, match=r"--agent\.obs-groups"):
+        make_rank_env(RankContext(device="cpu", seed=0, num_threads=1), config)
+    assert Counted.closed == 1

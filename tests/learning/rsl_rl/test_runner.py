@@ -241,3 +241,25 @@ def test_a_missing_observation_group_is_the_users_error(tmp_path: Path) -> None:
     agent = replace(small().agent, obs_groups=groups)
     with pytest.raises(RequestError, match=r"--agent\.obs-groups\.critic camera: the environment observes actor"):
         mjtrain.train("Cartpole-Balance", agent=agent, launch=CPU, log_root=str(tmp_path))
+
+
+@pytest.mark.parametrize(("schedule", "continues"), [("fixed", False), ("adaptive", True)])
+def test_a_resumed_run_has_the_learning_rate_that_is_asked_for(*, schedule: str, continues: bool) -> None:
+    """Unless it follows the KL divergence: then it is part of what was learned."""
+
+    def move(context: RankContext) -> tuple[float, float]:
+        config = make_train_config("Cartpole-Balance", num_envs=4)
+        rates = []
+        state: dict[str, Any] = {}
+        for rate in (1e-3, 2e-4):
+            algorithm = replace(config.agent.algorithm, learning_rate=rate, schedule=schedule)  # pyright: ignore[reportCallIssue]
+            runner: Any = Runner(context, make_env(context, config), replace(config.agent, algorithm=algorithm))
+            if state:
+                runner._algorithm.load_state_dict(state, Path("model_1.pt"))
+            rates.append(runner._algorithm.learning_rate)
+            assert {group["lr"] for group in runner._algorithm._alg.optimizer.param_groups} == {rates[-1]}
+            state = runner._algorithm.state_dict()
+            state["learning_rate"] = rate
+        return rates[0], rates[1]
+
+    assert mjtrain.launch(move, launch=CPU) == (1e-3, 1e-3 if continues else 2e-4)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import mujoco
 import numpy as np
 import pytest
@@ -35,3 +37,16 @@ def test_the_ground_that_is_kept_is_the_same_ground() -> None:
 def test_other_grounds_stay_as_they_are() -> None:
     model, _ = load_model(load_task("Cartpole-Balance").env)
     assert crop_ground(model, np.zeros((2, model.nq))) is model
+
+
+@pytest.mark.parametrize("turn", ["1 0 0 0", "0.9 0 0 0.4358899"])
+def test_a_ground_that_is_elsewhere_is_cropped_where_the_robot_is(tmp_path: Path, turn: str) -> None:
+    field = '<hfield name="h" nrow="41" ncol="41" size="20 20 1 0.1"/>'
+    ground = f'<geom type="hfield" hfield="h" pos="40 0 0.2" quat="{turn}"/>'
+    robot = '<body pos="40 0 1"><freejoint/><geom size="0.1"/></body>'
+    file = tmp_path / "robot.xml"
+    file.write_text(f"<mujoco><asset>{field}</asset><worldbody>{ground}{robot}</worldbody></mujoco>")
+    model = mujoco.MjModel.from_xml_path(str(file))
+    cropped = crop_ground(model, model.qpos0[None])
+    assert height_at(cropped, 41.0, 1.0) == pytest.approx(height_at(model, 41.0, 1.0))
+    assert (cropped is model) == (turn != "1 0 0 0")

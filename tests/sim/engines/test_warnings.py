@@ -17,7 +17,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.engines.native_on_device import NativeOnDevice
-from mjtrain.sim.robots.model import log_warnings
+from mjtrain.sim.robots.model import write_no_log
 
 HEAP = """<mujoco><size memory="{memory}"/><worldbody><geom type="plane" size="3 3 .1"/>
 {boxes}<body pos="2 0 1"><joint name="j"/><geom size=".1" mass="1"/></body></worldbody>
@@ -33,7 +33,7 @@ BOXES = "".join(
 @pytest.fixture(autouse=True)
 def _quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    log_warnings(file=False)
+    write_no_log()
 
 
 def heap(memory: str) -> str:

@@ -773,3 +773,39 @@ def test_the_ground_lies_level_whatever_the_robots_defaults_are(tmp_path: Path, 
 def test_locked_joints_that_are_not_there_are_named(vendor: Path) -> None:
     with pytest.raises(RequestError, match=r"--env\.robot\.locked-joints arm: matches no hinge or slide"):
         load(vendor, locked_joints=("arm",))
+
+
+@pytest.mark.parametrize("kind", ["position", "velocity", "motor"])
+def test_an_actuator_of_a_config_has_no_defaults_of_the_file(tmp_path: Path, kind: str) -> None:
+    """Gymnasium's half_cheetah.xml limits the controls of all its motors by their default."""
+    body = '<worldbody><body><joint name="j" axis="0 1 0" range="-2 2"/><geom size="0.1"/></body></worldbody>'
+    limits = 'ctrllimited="true" ctrlrange="-1 1" forcelimited="true" forcerange="-5 5"'
+    models = []
+    for name, default in (("plain", ""), ("limited", f'<default><motor {limits} group="2"/></default>')):
+        file = tmp_path / f"{name}.xml"
+        file.write_text(f'<mujoco><compiler angle="radian"/>{default}{body}</mujoco>')
+        config = ActuatorConfig(type=kind, kp=3.0 * (kind == "position"), kv=0.5 * (kind != "motor"))  # pyright: ignore
+        models.append(load(file, actuators={"all": config}))
+    assert list_differences(*models) == []
+
+
+def test_the_range_of_an_attached_joint_has_its_own_unit(tmp_path: Path) -> None:
+    part = '<body name="arm"><joint name="j" axis="0 1 0" range="-90 90"/><geom size="0.1"/></body>'
+    (tmp_path / "arm.xml").write_text(f'<mujoco model="arm"><worldbody>{part}</worldbody></mujoco>')
+    file = tmp_path / "robot.xml"
+    file.write_text(
+        '<mujoco><compiler angle="radian"/><asset><model name="arm" file="arm.xml"/></asset>'
+        '<worldbody><body name="base"><attach model="arm" body="arm" prefix="a_"/></body></worldbody></mujoco>'
+    )
+    motor = ActuatorConfig(kp=3.0, stall_torque=5.0, no_load_speed=9.0)
+    model = load(file, actuators={"all": motor})
+    assert model.actuator_ctrlrange == pytest.approx(model.jnt_range)
+
+
+def test_the_field_of_view_of_a_camera_is_that_of_its_config(tmp_path: Path) -> None:
+    file = tmp_path / "lens.xml"
+    lens = '<default><camera resolution="64 64" focal="0.01 0.01" sensorsize="0.01 0.01"/></default>'
+    body = '<worldbody><body name="b"><joint name="j"/><geom size="0.1"/></body></worldbody>'
+    file.write_text(f"<mujoco>{lens}{body}</mujoco>")
+    model = load(file, cameras={"eye": MountedCameraConfig(body="b", fovy=60.0)})
+    assert model.camera("eye").fovy[0] == pytest.approx(60.0)

@@ -18,7 +18,7 @@ from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.mdp import observation, reward, rewards, terminations, truncation
 from mjtrain.sim.engines.native import NativeEngine
-from mjtrain.sim.robots.model import load_model, log_warnings
+from mjtrain.sim.robots.model import load_model, write_no_log
 from mjtrain.sim.robots.robot import describe_actuators
 from mjtrain.sim.robots.robot_bundle import bundle_robot, list_differences
 from mjtrain.training.preflight.dry_step import check_task
@@ -148,7 +148,7 @@ def test_files_are_in_the_table_of_the_docs() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_foreign_file_is_as_in_mujoco(name: str, tmp_path: Path) -> None:
-    log_warnings(file=False)
+    write_no_log()
     file = find(name)
     config = replace(CARTPOLE, robot=RobotConfig(file=str(file)))
     model, _ = load_model(config)
@@ -214,7 +214,7 @@ def state(env: Env) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in WITHOUT_ACTUATORS])
 def test_a_task_on_a_foreign_file_gets_no_warning_that_is_wrong(name: str) -> None:
-    log_warnings(file=False)
+    write_no_log()
     config = replace(
         CARTPOLE,
         robot=RobotConfig(file=str(find(name))),

@@ -1,13 +1,14 @@
 """Which cores and GPUs the trials of a sweep use."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.sweep.plan import Slot, resolve_slots
-from support.sweep_plans import make_options
+from support.sweep_plans import make_options, make_plan
 
 
 def resolve(cores: Sequence[int] = range(4), gpus: Sequence[str] = (), **options: Any) -> tuple[Slot, ...]:
@@ -57,3 +58,11 @@ def test_what_is_not_there_is_one_line(options: dict[str, Any], words: str) -> N
     with pytest.raises(RequestError) as error:
         resolve(**options)
     assert str(error.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "flags"), [((), " --gpu-ids None"), (("3",), ""), (("3", "5"), " --gpu-ids 0 1")], ids=["cpu", "1", "2"]
+)
+def test_the_best_command_trains_on_the_gpus_of_a_trial(tmp_path: Path, gpus: tuple[str, ...], flags: str) -> None:
+    plan = make_plan(tmp_path, slots=(Slot(cores=(0,), gpus=gpus),))
+    assert plan.best_command({}) == f"train X{flags}"

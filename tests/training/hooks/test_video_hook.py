@@ -139,6 +139,9 @@ def test_play_makes_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     [
         (["--video", "out.avi"], "--video out.avi: give a name that ends in .mp4"),
         (["--video", "nowhere/out.mp4"], "--video nowhere/out.mp4: the folder nowhere does not exist"),
+        (["--video", "out.mp4", "--viewer", "web"], "--video: leave out --viewer and --replay, which write no file"),
+        (["--html", "out.html", "--replay", "x.npz"], "--html: leave out --viewer and --replay, which write no file"),
+        (["--record", f"{__file__}/x"], f"--record {__file__}/x: cannot be written"),
         (["--video", "out.mp4", "--video-length-s", "0"], "--video-length-s 0: must be more than 0"),
         (["--video", "out.mp4", "--video-length-s", "inf"], "--video-length-s inf: must be more than 0 and finite"),
         (["--viewer", "web", "--viewer-port", "99999"], "--viewer-port 99999: must be from 0 to 65535"),

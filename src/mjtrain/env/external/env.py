@@ -1,7 +1,8 @@
 """Environments of other packages with what a training needs of them: `env.base.TaskEnv`."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -148,10 +149,21 @@ class ForeignEnv:
 def make_foreign_env(config: ForeignConfig, num_envs: int, device: str, seed: int) -> ForeignEnv:
     """Make a rank's environments."""
     worlds = _make_worlds(config, num_envs, device, seed)
-    if worlds.num_envs != num_envs:
+    with closing_on_error(worlds):
+        if worlds.num_envs != num_envs:
+            made = f"made {worlds.num_envs} environments"
+            raise RequestError(f"{config.label}: {made}; {num_envs} were asked for (num_envs)")
+        return ForeignEnv(config, worlds, config.label)
+
+
+@contextmanager
+def closing_on_error(worlds: ForeignWorlds | ForeignEnv) -> Iterator[None]:
+    """Close environments, which may have processes, if a with block does not reach its end."""
+    try:
+        yield
+    except BaseException:
         worlds.close()
-        raise RequestError(f"{config.label}: made {worlds.num_envs} environments; {num_envs} were asked for (num_envs)")
-    return ForeignEnv(config, worlds, config.label)
+        raise
 
 
 def _make_worlds(config: ForeignConfig, num_envs: int, device: str, seed: int) -> ForeignWorlds:

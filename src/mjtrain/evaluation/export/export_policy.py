@@ -72,7 +72,8 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
         raise RequestError(f"--out {out}: is a file; give a folder")
     player = Player(context, run, num_envs=min(10, num_observations))
     assert player.policy is not None
-    partial = partial_path(out)
+    out = out.resolve()
+    partial = partial_path(out / "export" if out.is_dir() else out)  # an existing folder may be on another disk
     try:
         partial.mkdir(parents=True)
         metadata = describe_policy(run, player.env, player.policy)

@@ -16,6 +16,7 @@ from mjtrain.evaluation.playing.trajectories import Trajectory, record_episodes
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import write_whole
+from mjtrain.runtime.machine import is_writable
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.robots.kinematics import Kinematics
 
@@ -42,6 +43,10 @@ def check_folder(config: PlayConfig) -> None:
     out = Path(config.record or "")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RequestError(f"--record {out}: exists and is not an empty folder")
+    if out.is_symlink() and not out.exists():
+        raise RequestError(f"--record {out}: is a link to nothing")
+    if not is_writable(out.absolute()):
+        raise RequestError(f"--record {out}: cannot be written")
 
 
 def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:

@@ -119,8 +119,12 @@ class RslRlAlgorithm:
 
     def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
         """Continue from a checkpoint; see `Algorithm`."""
+        asked = self._alg.learning_rate
         load_networks(self._alg, content, path, self.networks, optimizer=True)
-        self._alg.learning_rate = content["learning_rate"]
+        adapts = isinstance(self._alg, Ppo) and self._alg.adapts_rate
+        self._alg.learning_rate = content["learning_rate"] if adapts else asked
+        for group in self._alg.optimizer.param_groups:
+            group["lr"] = self._alg.learning_rate
         set_counters(self._alg, content.get("counters", {}))
 
     def load_weights(self, content: dict[str, Any], path: Path) -> None:

@@ -71,6 +71,11 @@ class Ppo(PPO):
 
         self.actor.get_kl_divergence = measure_and_remember  # pyright: ignore[reportAttributeAccessIssue]
 
+    @property
+    def adapts_rate(self) -> bool:
+        """Whether the learning rate follows the KL divergence, and is therefore part of a checkpoint."""
+        return self._adapts_here or self.schedule == "adaptive"
+
     def _take_over(self) -> None:
         """Switch off what RSL-RL would do per rank, and remember to do it over all ranks."""
         self._adapts_here = self.desired_kl is not None and self.schedule == "adaptive"

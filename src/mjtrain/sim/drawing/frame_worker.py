@@ -10,14 +10,12 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from mjtrain.runtime.processes import die_with_parent
 from mjtrain.sim.drawing.scene import draw_pose, enlarge_buffer
 
 
 def main() -> None:
-    """Draw until standard input ends; the arguments are the model, width and height, and the process to die with."""
-    model_file, width, height, parent = sys.argv[1], *map(int, sys.argv[2:])
-    die_with_parent(parent)
+    """Draw until standard input ends, as it does with the parent; the arguments are the model, width and height."""
+    model_file, width, height = sys.argv[1], *map(int, sys.argv[2:])
     pictures = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is not a picture
     model = mujoco.MjModel.from_binary_path(model_file)

@@ -1,5 +1,6 @@
 """Pictures of worlds."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -27,9 +28,8 @@ class FrameRenderer:
         os.close(handle)
         save_model(config, Path(self._model_file))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        words = [self._model_file, *map(str, SIZE), str(os.getpid())]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mjtrain.sim.drawing.frame_worker", *words],
+            [sys.executable, "-m", "mjtrain.sim.drawing.frame_worker", self._model_file, *map(str, SIZE)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -64,7 +64,8 @@ class FrameRenderer:
         """End the process."""
         self._process.kill()
         self._process.wait()
+        Path(self._model_file).unlink(missing_ok=True)
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
-                stream.close()
-        Path(self._model_file).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # what it did not read cannot be flushed
+                    stream.close()

@@ -124,9 +124,11 @@ def crop_ground(model: mujoco.MjModel, positions: np.ndarray) -> mujoco.MjModel:
     free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)
     if len(grounds) != 1 or model.nhfield != 1 or not len(free) or model.geom_bodyid[grounds[0]] != 0:
         return model
+    if abs(model.geom_quat[grounds[0], 0]) < 1 - 1e-9:  # it is turned
+        return model
     model, ground = copy.copy(model), grounds[0]
     begin = model.jnt_qposadr[free[0]]
-    track = positions[:, begin : begin + 2]
+    track = positions[:, begin : begin + 2] - model.geom_pos[ground, :2]
     half_size = model.hfield_size[0, :2].copy()
     shape = np.array([model.hfield_ncol[0], model.hfield_nrow[0]])
     cell = 2 * half_size / (shape - 1)

@@ -37,12 +37,12 @@ def make_engine(
     Raises:
         RequestError: The MJCF file is missing, is not a valid model, or is one that MuJoCo cannot step in many worlds.
     """
-    from mjtrain.sim.robots.model import check_flags, load_model, log_warnings
+    from mjtrain.sim.robots.model import check_flags, load_model, write_no_log
 
     model, height_field = load_model(config)
     robot = f"--env.robot {config.robot.label}"
     check_flags(model, robot)
-    log_warnings(file=False)
+    write_no_log()
     if name == "native":
         if device == "cpu":
             from mjtrain.sim.engines.native import NativeEngine

@@ -1,5 +1,7 @@
 """From a robot's config and the ground to a compiled model."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +64,25 @@ def check_flags(model: mujoco.MjModel, flag: str) -> None:
             )
 
 
-def log_warnings(*, file: bool, console: bool | None = None) -> None:
-    """Choose where MuJoCo writes its warnings in this process: MUJOCO_LOG.TXT, standard error; None: as before."""
+def write_no_log() -> None:
+    """Have MuJoCo write its warnings to no MUJOCO_LOG.TXT in this process."""
     config = mujoco.MjLogConfig.get()
-    config.logto_file = file
-    if console is not None:
-        config.logto_console = console
+    config.logto_file = False
     mujoco.MjLogConfig.set(config)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Have MuJoCo print none of its warnings for the length of a with block."""
+    config = mujoco.MjLogConfig.get()
+    before, config.logto_console = config.logto_console, False
+    mujoco.MjLogConfig.set(config)
+    try:
+        yield
+    finally:
+        config = mujoco.MjLogConfig.get()
+        config.logto_console = before
+        mujoco.MjLogConfig.set(config)
 
 
 def open_robot(robot: RobotConfig) -> Any:

@@ -126,8 +126,9 @@ class SweepPlan:
 
     def best_command(self, params: dict[str, Any]) -> str:
         """Return a command line that trains with the settings of a trial."""
-        on_cpu = [] if self.slots[0].gpus else ["--gpu-ids", "None"]
-        return shlex.join(["train", *self._shared_arguments(params), *on_cpu])
+        slot = self.slots[0]
+        where = [] if len(slot.gpus) == 1 else _gpu_flags(slot)  # one GPU is the default
+        return shlex.join(["train", *self._shared_arguments(params), *where])
 
     def _shared_arguments(self, params: dict[str, Any]) -> list[str]:
         return [self.options.task, *self.options.train_flags, *to_words(self.options.space, params)]

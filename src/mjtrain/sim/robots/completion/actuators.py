@@ -88,8 +88,32 @@ def _remove(spec: Any, joints: set[str]) -> dict[str, str]:
     return removed
 
 
+_OF_DEFAULTS = (
+    "ctrlrange",
+    "ctrllimited",
+    "forcerange",
+    "forcelimited",
+    "actrange",
+    "actlimited",
+    "actdim",
+    "actearly",
+    "lengthrange",
+    "cranklength",
+    "damping",
+    "armature",
+    "delay",
+    "nsample",
+    "interp",
+    "group",
+)
+"""What the defaults of a file would give an actuator of a config, and neither its type nor its gear sets."""
+
+
 def _add(spec: Any, joint: Any, config: ActuatorConfig) -> None:
     actuator = spec.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+    without_defaults = mujoco.MjSpec().add_actuator()
+    for field in _OF_DEFAULTS:
+        setattr(actuator, field, getattr(without_defaults, field))
     has_range = joint.limited == mujoco.mjtLimited.mjLIMITED_TRUE or (
         joint.limited == mujoco.mjtLimited.mjLIMITED_AUTO and joint.range[0] < joint.range[1]
     )
@@ -97,7 +121,7 @@ def _add(spec: Any, joint: Any, config: ActuatorConfig) -> None:
     if config.stall_torque is not None:
         _set_to_dcmotor(actuator, config)
         if inherits:  # MuJoCo lets only its own servos inherit a range
-            is_in_degrees = spec.compiler.degree and joint.type == mujoco.mjtJoint.mjJNT_HINGE
+            is_in_degrees = joint.compiler.degree and joint.type == mujoco.mjtJoint.mjJNT_HINGE
             actuator.ctrlrange = np.deg2rad(joint.range) if is_in_degrees else joint.range
             actuator.ctrllimited = mujoco.mjtLimited.mjLIMITED_TRUE
     elif config.type == "position":

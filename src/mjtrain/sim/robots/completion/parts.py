@@ -112,6 +112,8 @@ def add_cameras(spec: Any, cameras: dict[str, MountedCameraConfig]) -> None:
         _check_free(f"cameras.{name}", name, "camera", spec.cameras)
         body = _find_body(spec, f"cameras.{name}.body", config.body)
         camera = body.add_camera(name=name, pos=config.pos, fovy=config.fovy, mode=_mode(f"cameras.{name}", config))
+        for field in ("sensor_size", "focal_length", "focal_pixel", "principal_length", "principal_pixel"):
+            setattr(camera, field, [0, 0])  # where defaults give a lens, it would decide and not fovy
         if config.xyaxes is not None:
             camera.alt.type = mujoco.mjtOrientation.mjORIENTATION_XYAXES
             camera.alt.xyaxes = config.xyaxes
