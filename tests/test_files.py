@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from mjtrain.runtime.files import (
     write_out,
     write_whole,
 )
+from support.machine import patience
 
 
 def test_a_link_at_the_name_that_was_predictable_is_not_followed(tmp_path: Path) -> None:
@@ -132,8 +135,18 @@ def test_a_result_goes_to_the_file_of_a_link_and_into_a_pipe(tmp_path: Path) -> 
     assert (link.is_symlink(), target.read_text()) == (True, "text")
     assert (pipe.is_fifo(), os.read(reader, 9)) == (True, b"text")
     os.close(reader)
-    for device in (Path("/dev/null"), Path("/dev/stdout")):
-        check_writable("--out", device)
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/dev/null"])
+def test_a_result_goes_to_standard_output_by_its_name(name: str) -> None:
+    program = (
+        "import sys; from pathlib import Path; from mjtrain.runtime.files import check_writable, write_out;"
+        "print('before', flush=True); check_writable('--out', Path(sys.argv[1]));"
+        "write_out(Path(sys.argv[1]), 'text\\n'); print('after')"
+    )
+    command = [sys.executable, "-c", program, name]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=patience(60))
+    assert done.stdout == ("before\nafter\n" if name == "/dev/null" else "before\ntext\nafter\n")
 
 
 @pytest.mark.parametrize(

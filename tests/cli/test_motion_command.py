@@ -54,7 +54,7 @@ def test_convert_and_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (("convert", PAW, "out.npz", "--fps", "1"), "1 frames per second"),
         (("convert", PAW, "out.npz", "--cycles", "0"), "0 cycles"),
         (("convert", PAW, "out.npz", "--blend-s", "9"), "9 s"),
-        (("convert", PAW, "out.npz", "--lift-m", "nan"), "out.npz: not written: root_pos is not finite"),
+        (("convert", PAW, "out.npz", "--lift-m", "nan"), "would not be valid: root_pos is not finite"),
         (("record", "Quadruped-Track", "out.npz", "--values", "1", "0"), "--values 1 0: needs --command"),
         (("record", "Quadruped-Track", "out.csv"), "out.csv: motions are written as NPZ"),
         (

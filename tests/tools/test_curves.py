@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from mjtrain.runtime import files
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.tools.plotting import (
     Group,
     RunCurves,
@@ -101,7 +101,7 @@ def test_a_full_disk_leaves_the_picture_before(tmp_path: Path) -> None:
     assert before.startswith(b"\x89PNG")
     assert link.is_symlink()
     files.full.add(picture)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OutsideError, match=r"--out \S*link\.png: cannot be written \(No space left on device\)"):
         draw_curves(groups, ["reward/upright"], "iterations", link)
     assert picture.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.png", "link.png"]

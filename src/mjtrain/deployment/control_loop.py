@@ -65,7 +65,7 @@ class TickLog:
         self.rows.append(row)
 
     def write(self) -> None:
-        """Write the file, if one was named; one of an earlier deployment stays if this one has no row."""
+        """Write the file, if one was named; an earlier deployment's file stays if nothing was logged."""
         if self._file is not None and self.rows:
             with saying_where("--log", self._file):
                 write_out(self._file, "".join(json.dumps(_plain(row)) + "\n" for row in self.rows))

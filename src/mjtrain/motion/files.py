@@ -62,7 +62,7 @@ def write_motion(path: str | Path, motion: Motion, skeleton: Skeleton | None = N
     try:
         check_motion(motion)
     except RequestError as error:
-        raise RequestError(f"{path}: not written: {error}") from error
+        raise RequestError(f"{path}: not written, because the motion would not be valid: {error}") from error
     content = io.BytesIO()
     if not mjlab:
         write_npz(content, motion)

@@ -43,12 +43,12 @@ def read_csv(path: Path, skeleton: Skeleton | None, fps: float | None) -> Motion
     width = 7 + len(skeleton.joints)
     rows = []
     for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
         try:
             values = [float(cell) for cell in next(csv.reader([line]))]
         except (ValueError, csv.Error) as error:
             raise RequestError(f"line {number}: {error}") from error
-        if not values:
-            continue
         if len(values) != width:
             raise RequestError(
                 f"line {number} has {len(values)} columns; for this robot it must be {width}: 7 of the root and "

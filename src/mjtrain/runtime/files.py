@@ -88,7 +88,7 @@ def check_writable(flag: str, path: Path) -> None:
     """
     words, problem = f"{flag} {path}".strip(), ""
     try:
-        place = path.resolve()
+        place = _find_place(path)
         if place.is_dir():
             problem = "is a folder; give a file"
         elif not place.parent.is_dir():
@@ -106,16 +106,29 @@ def check_writable(flag: str, path: Path) -> None:
 
 
 def write_out(path: Path, content: str | bytes) -> None:
-    """Write the result of a command: `write_whole` to the file of a link, and as it is to a device, pipe or stream."""
-    place = path.resolve()
+    """Write the result of a command: `write_whole` to the file of a link, and into a device, pipe or stream."""
+    place = _find_place(path)
     if _is_replaced(place):
         write_whole(place, content)
-    else:
-        place.write_bytes(content.encode() if isinstance(content, str) else content)
+        return
+    with place.open("wb" if place.is_file() and not place.is_relative_to(_DEVICES) else "ab") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+_DEVICES = Path("/dev")
+"""Where standard output has a name; a file that it leads to has what was printed before."""
+
+
+def _find_place(path: Path) -> Path:
+    """Return the file that a link leads to, but devices, pipes and streams by the name that was given."""
+    is_special = path.is_relative_to(_DEVICES) or (path.exists() and not path.is_file() and not path.is_dir())
+    return path if is_special else path.resolve()
 
 
 def _is_replaced(place: Path) -> bool:
     """Whether a file is new or may be replaced by another one of its name."""
+    if place.is_relative_to(_DEVICES) and place.exists():
+        return False
     return not place.exists() or (place.is_file() and os.access(place.parent, os.W_OK))
 
 

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from enum import IntEnum
 
@@ -87,7 +87,8 @@ def same_random_numbers(device: str) -> Iterator[None]:
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
         if gpu_state is not None:
-            torch.cuda.set_rng_state(gpu_state, device)
+            with suppress(RuntimeError):  # of a GPU that an error has stopped, which is the cause to report
+                torch.cuda.set_rng_state(gpu_state, device)
 
 
 def _join_group(

@@ -302,7 +302,7 @@ def test_ids_name_folders() -> None:
     assert not is_same_task("gymnasium:HalfCheetah-v5", "gymnasium:HalfCheetah-v4")
 
 
-def test_environments_are_closed_that_an_agent_cannot_use() -> None:
+def test_environments_that_an_agent_cannot_use_are_closed() -> None:
     class Counted(PointMass):
         closed = 0
 

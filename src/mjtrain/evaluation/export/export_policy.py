@@ -68,11 +68,14 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
     from mjtrain.evaluation.playing.player import Player
     from mjtrain.sim.robots.robot import save_model
 
+    try:
+        out = out.resolve()
+    except RuntimeError as error:  # links in a circle
+        raise RequestError(f"--out {out}: cannot be written ({error})") from error
     if out.exists() and not out.is_dir():
         raise RequestError(f"--out {out}: is a file; give a folder")
     player = Player(context, run, num_envs=min(10, num_observations))
     assert player.policy is not None
-    out = out.resolve()
     partial = partial_path(out / "export" if out.is_dir() else out)  # an existing folder may be on another disk
     try:
         partial.mkdir(parents=True)

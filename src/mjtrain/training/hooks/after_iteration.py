@@ -80,7 +80,8 @@ class NanHook(Hook):
     def __init__(self, context: HookContext) -> None:
         self._env = context.env
         self._report = context.report
-        self._is_told = False
+        self._told: set[bool] = set()
+        """Whether worlds that broke were written, of what was told."""
         self._config = context.config.env.nan_guard
         self._folder = context.run_dir / "nan"
         self._rank = context.rank_context.rank
@@ -94,9 +95,9 @@ class NanHook(Hook):
         if result.metrics["nan_resets"]:
             cause = self._env.explain_broken_worlds()
             problem = self._dump(f"iteration_{result.iteration}_rank_{self._rank}")
-            if not self._is_told:
+            if (problem is None) not in self._told:
                 self._tell(result, problem)
-            self._is_told = True
+            self._told.add(problem is None)
             check_nan_resets(result.metrics, self._config, cause)
 
     def _dump(self, name: str) -> str | None:

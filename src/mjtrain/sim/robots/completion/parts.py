@@ -105,15 +105,33 @@ def add_sites(spec: Any, sites: dict[str, SiteConfig]) -> None:
         )
 
 
+_OF_CAMERA_DEFAULTS = (
+    "proj",
+    "resolution",
+    "sensor_size",
+    "focal_length",
+    "focal_pixel",
+    "principal_length",
+    "principal_pixel",
+    "intrinsic",
+    "quat",
+    "ipd",
+    "output",
+)
+"""What the defaults of a file would give a camera of a config. A lens would decide in place of fovy."""
+
+
 def add_cameras(spec: Any, cameras: dict[str, MountedCameraConfig]) -> None:
     """Add cameras."""
+    without_defaults = mujoco.MjSpec().worldbody.add_camera()
     for name, config in cameras.items():
         _check_view(f"--env.robot.cameras.{name}", config)
         _check_free(f"cameras.{name}", name, "camera", spec.cameras)
         body = _find_body(spec, f"cameras.{name}.body", config.body)
         camera = body.add_camera(name=name, pos=config.pos, fovy=config.fovy, mode=_mode(f"cameras.{name}", config))
-        for field in ("sensor_size", "focal_length", "focal_pixel", "principal_length", "principal_pixel"):
-            setattr(camera, field, [0, 0])  # where defaults give a lens, it would decide and not fovy
+        for field in _OF_CAMERA_DEFAULTS:
+            setattr(camera, field, getattr(without_defaults, field))
+        camera.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
         if config.xyaxes is not None:
             camera.alt.type = mujoco.mjtOrientation.mjORIENTATION_XYAXES
             camera.alt.xyaxes = config.xyaxes
