@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,14 @@ def test_a_result_goes_to_the_file_of_a_link_and_into_a_pipe(tmp_path: Path) -> 
     assert (link.is_symlink(), target.read_text()) == (True, "text")
     assert (pipe.is_fifo(), os.read(reader, 9)) == (True, b"text")
     os.close(reader)
+
+
+def test_a_result_in_shared_memory_is_replaced() -> None:
+    """Such a file lies below /dev, and is none of the devices and streams there."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for text in ("a long text", "text"):
+            write_out(path := Path(folder, "out"), text)
+            assert path.read_text() == text
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/dev/null"])

@@ -111,23 +111,27 @@ def write_out(path: Path, content: str | bytes) -> None:
     if _is_replaced(place):
         write_whole(place, content)
         return
-    with place.open("wb" if place.is_file() and not place.is_relative_to(_DEVICES) else "ab") as file:
+    with place.open("wb" if place.is_file() and not _is_stream(place) else "ab") as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
-_DEVICES = Path("/dev")
-"""Where standard output has a name; a file that it leads to has what was printed before."""
+_STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd")
+"""Names of open streams; a file that one of them leads to has what was printed before."""
+
+
+def _is_stream(path: Path) -> bool:
+    return any(path.is_relative_to(name) for name in _STREAMS)
 
 
 def _find_place(path: Path) -> Path:
     """Return the file that a link leads to, but devices, pipes and streams by the name that was given."""
-    is_special = path.is_relative_to(_DEVICES) or (path.exists() and not path.is_file() and not path.is_dir())
+    is_special = _is_stream(path) or (path.exists() and not path.is_file() and not path.is_dir())
     return path if is_special else path.resolve()
 
 
 def _is_replaced(place: Path) -> bool:
     """Whether a file is new or may be replaced by another one of its name."""
-    if place.is_relative_to(_DEVICES) and place.exists():
+    if _is_stream(place) and place.exists():
         return False
     return not place.exists() or (place.is_file() and os.access(place.parent, os.W_OK))
 

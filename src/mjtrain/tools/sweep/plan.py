@@ -42,7 +42,7 @@ DEFAULTS = {"logger": "none", "keep-checkpoints": "1"}  # flags that all trials 
 EVALUATIONS = 20  # of a run where the metric is one of evaluations and --eval-interval is not given
 START_TIMEOUT_S = 1800.0  # for a run's first iteration, or the time that it has for any other if that is more
 REDUCTION_FACTOR = 4  # with asha, one of this many trials continues from each rung; iterations between them grow by it
-_MOST_ON_A_GRID = 100_000  # combinations; Optuna lists all for each suggestion, which takes half a second for so many
+_MOST_ON_A_GRID = 100_000  # combinations; Optuna lists all of them for each suggestion, which takes 0.1 s for so many
 MAX_JOBS_ON_CPU = 8  # without GPUs, unless the user chooses: a search learns little from trials begun too early
 SEED_STEP = 1000  # difference between the seeds of a trial's runs; ranks use those in between
 
