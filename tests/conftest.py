@@ -13,7 +13,6 @@ import mjtrain  # before any test imports torch, whose threads would spin where 
 from support.collected import COLLECTED, is_whole
 from support.commands import fork_reapers
 from support.durations import keep_together, sort_longest_first, write_durations
-from support.entry_points import keep_entry_points
 from support.machine import SLOWNESS, measure_slowness
 from support.shared import make_once
 
@@ -88,7 +87,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.stash[COLLECTED] = []
     fork_reapers()
-    keep_entry_points()
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mjtrain-tests-")  # where trainings write what they used

@@ -234,3 +234,13 @@ def test_a_recorded_file_that_is_there_and_another_is_another_task(tmp_path: Pat
 def test_a_recorded_file_that_cannot_be_looked_at_counts_as_moved() -> None:
     """`Path.is_file` raises for a name that is too long, as it does for a folder that this user may not enter."""
     assert is_same_task(f"/{'a' * 300}/task.py:make", "task.py:make")
+
+
+def test_what_is_installed_meanwhile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = [entry.name for entry in list_tasks()]
+    info = tmp_path / "acme_tasks-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-tasks\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[mjtrain.tasks]\nAcme-Slider = acme_tasks:make_task\n")
+    assert {entry.name for entry in list_tasks()} == {*before, "Acme-Slider"}

@@ -59,7 +59,6 @@ PRELOAD = (
     "torch.distributed.run",
     "mjtrain.launcher.multinode.node_agent",
     "typeguard",  # tyro does so when it first reads a config
-    "support.entry_points",
     "support.warm_reaper",
 )
 """None of them starts a thread, nor imports Triton, which complains at the end of an interpreter."""
@@ -91,7 +90,6 @@ def main() -> Program:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy starts threads when it is imported
     for module in PRELOAD:
         importlib.import_module(module)
-    importlib.import_module("support.entry_points").keep_entry_points()
     os.environ.clear()
     os.environ.update(before)
     num_threads = len(list(Path("/proc/self/task").iterdir()))

@@ -8,13 +8,14 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mjtrain.config import TaskConfig
 from mjtrain.config.train import gymnasium_task
+from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import RequestError, suggest
 
 GROUP = "mjtrain.tasks"
@@ -55,7 +56,7 @@ class TaskSummary:
 
 def list_tasks() -> list[EntryPoint]:
     """Return the registered tasks, sorted by name; nothing is imported."""
-    return sorted(entry_points(group=GROUP), key=lambda entry: entry.name.lower())
+    return sorted(find_entry_points(GROUP), key=lambda entry: entry.name.lower())
 
 
 def summarise_task(entry: EntryPoint) -> TaskSummary:

@@ -1,11 +1,12 @@
 """Which learning library learns: found by its name among those that installed packages register."""
 
 import importlib.util
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
 from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig
 from mjtrain.learning.library import GROUP, Library
+from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import RequestError, suggest
 from mjtrain.runtime.rank import RankContext
 
@@ -21,7 +22,7 @@ _SEPARATELY_INSTALLED = {"skrl": "skrl", "skrl_sac": "skrl", "skrl_jax": "skrl-j
 
 def list_learners() -> list[EntryPoint]:
     """Return the registered learners, sorted by name; nothing is imported."""
-    return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    return sorted(find_entry_points(GROUP), key=lambda entry: entry.name)
 
 
 def find_library(name: str) -> Library:

@@ -8,7 +8,6 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,6 +24,7 @@ from mjtrain.runs.bundle import (
 )
 from mjtrain.runs.bundle_hub import push_to_hub, read_hub, split_hub
 from mjtrain.runs.storage import Storage, StorageError, check_url, hide_query, split_url
+from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import partial_path, read_regular, replacing
 
@@ -302,12 +302,12 @@ def _download(url: str, size: int) -> bytes:
 
 def has_pretrained(task: str) -> bool:
     """Whether an installed package has a bundle of a task."""
-    return any(entry.name.lower() == task.lower() for entry in entry_points(group=GROUP))
+    return any(entry.name.lower() == task.lower() for entry in find_entry_points(GROUP))
 
 
 def _find_pretrained(task: str) -> Path:
     """Return the folder of the bundle that an installed package has for a task."""
-    found = {entry.name.lower(): entry for entry in entry_points(group=GROUP)}
+    found = {entry.name.lower(): entry for entry in find_entry_points(GROUP)}
     entry = found.get(task.lower())
     if entry is None:
         there = f"installed packages have {', '.join(sorted(e.name for e in found.values()))}" if found else ""

@@ -6,12 +6,10 @@ command, or for a training on this machine. The names of the latter are in a fil
 else needs --trust-run.
 """
 
-import functools
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from mjtrain.config import AgentConfig, AnyEnvConfig, GymnasiumConfig, TaskConfi
 from mjtrain.config.functions import collect_functions
 from mjtrain.config.plain import import_function
 from mjtrain.env.catalog import GROUP, GYMNASIUM, MJLAB, file_module, task_file
+from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import RequestError
 
 _GROUPS = (GROUP, "mjtrain.learners")
@@ -183,9 +182,8 @@ def _is_provided(module: str) -> bool:
     return top in _list_packages()
 
 
-@functools.cache
 def _list_packages() -> frozenset[str]:
-    return frozenset(entry.module.partition(".")[0] for group in _GROUPS for entry in entry_points(group=group))
+    return frozenset(entry.module.partition(".")[0] for group in _GROUPS for entry in find_entry_points(group))
 
 
 def _module_of_class(spec: str) -> str:
