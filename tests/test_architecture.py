@@ -182,6 +182,22 @@ def test_third_parties_stay_behind_their_walls() -> None:
                 assert any(place == wall or place.startswith(f"{wall}/") for wall in walls), f"{place} imports {name}"
 
 
+def test_worlds_begin_as_keyframe_home_says() -> None:
+    """`mujoco.MjData(model)` has mocap bodies where the file has them, which no later qpos changes."""
+    without_a_start = {
+        "deployment/simulated_robot.py",  # these two reset to the keyframe
+        "deployment/simulated_steps.py",
+        "sim/drawing/ghost.py",  # only what hangs from a free joint
+        "sim/robots/completion/locks.py",  # only places of bodies in their parents
+        "sim/robots/start.py",
+        "sim/robots/urdf/actuators.py",  # a URDF has no keyframes
+        "sim/robots/urdf/convert.py",
+        "tools/doctor/rendering.py",  # its own model
+    }
+    found = {str(path.relative_to(SRC / "mjtrain")) for path in SOURCES if "mujoco.MjData(" in path.read_text()}
+    assert found == without_a_start, "use make_start of sim.robots.start"
+
+
 def test_no_text_of_a_run_is_taken_for_markup() -> None:
     """A message with brackets, such as gloo's, would end the training, or lose words."""
     found = 0

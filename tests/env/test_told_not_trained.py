@@ -18,6 +18,7 @@ from mjtrain.config import (
     KeyframeConfig,
     ModelConfig,
     PpoConfig,
+    RobotConfig,
     SensorConfig,
     SiteConfig,
     TerrainConfig,
@@ -44,8 +45,11 @@ from mjtrain.mdp import (
     velocity,
 )
 from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.model import robot_only
+from mjtrain.sim.robots.plausibility import Plausibility, Starts
 from mjtrain.training.preflight import exploration
 from mjtrain.training.preflight.dry_step import check_task
+from support.scenes import HANGING
 
 WALKER = load_task("Quadruped-Velocity-Flat").env
 ARM = load_task("Arm-Reach").env
@@ -916,3 +920,11 @@ def test_actuators_with_several_controls_are_judged_by_theirs(
     warnings = check_task(config).warnings
     assert len(warnings) == len(says)
     assert all(line.startswith(start) for line, start in zip(warnings, says, strict=True))
+
+
+@pytest.mark.parametrize("height", [2.0, 0.4])
+def test_a_robot_on_a_mocap_body_begins_where_keyframe_home_has_it(height: float) -> None:
+    model = mujoco.MjModel.from_xml_string(HANGING.replace('mpos="0 0 2"', f'mpos="0 0 {height}"'))
+    look = Plausibility(robot_only(RobotConfig()), model, [], Starts(default=model.key_qpos[0]), lambda: None)
+    buried = "--env.robot, keyframe home: crane begins 0.33 m in the ground; give another height"
+    assert [*look.find_doubtful_starts()] == ([] if height == 2.0 else [buried])

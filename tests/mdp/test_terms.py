@@ -30,7 +30,7 @@ from mjtrain.mdp.observations import ctrl_rel
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
 from mjtrain.sim.robots.limbs import find_feet
-from mjtrain.sim.robots.read_layout import make_start
+from mjtrain.sim.robots.start import make_start
 from support.envs import NUM_ENVS, actions_for, make_env
 
 QUADRUPED = load_task("Quadruped-Velocity-Flat").env

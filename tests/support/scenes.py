@@ -45,6 +45,36 @@ SIDE = CameraConfig(width=48, height=40, streams=("rgb", "depth", "segmentation"
 """All streams of the camera side."""
 
 
+HANGING = """
+<mujoco>
+  <compiler angle="radian"/>
+  <worldbody>
+    <light pos="0 0 4"/>
+    <geom name="floor" type="plane" size="3 3 0.1" rgba="0 0 1 1"/>
+    <camera name="top" pos="0 0 5" fovy="30"/>
+    <body name="crane" mocap="true" pos="9 9 -2">
+      <geom type="box" size="0.8 0.8 0.1" rgba="1 0 0 1"/>
+      <body name="arm" pos="0.1 0.2 -0.3">
+        <joint name="swing" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0 0 0 -0.4" size="0.05"/>
+      </body>
+    </body>
+  </worldbody>
+  <sensor>
+    <framepos name="arm" objtype="xbody" objname="arm"/>
+    <framequat name="arm_turn" objtype="xbody" objname="arm"/>
+    <framelinvel name="arm_speed" objtype="xbody" objname="arm"/>
+  </sensor>
+  <keyframe><key name="home" mpos="0 0 2" mquat="0.8 0 0 0.6" qpos="0.3"/></keyframe>
+</mujoco>
+"""
+"""An arm on a mocap body, which keyframe home takes from below the floor to under the camera top."""
+
+
+def load_hanging() -> mujoco.MjSpec:
+    return mujoco.MjSpec.from_string(HANGING)
+
+
 def load_scene() -> mujoco.MjModel:
     return mujoco.MjModel.from_xml_string(SCENE)
 

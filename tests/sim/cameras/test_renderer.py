@@ -10,7 +10,7 @@ import torch
 
 from mjtrain.config import CameraConfig
 from mjtrain.sim.cameras.renderer import SEEN_FIELDS, CameraRenderer
-from support.scenes import SCENE, SIDE, load_scene, poses
+from support.scenes import SCENE, SIDE, load_hanging, load_scene, poses
 
 NUM_ENVS = 5
 ROD, SLIDER, FLOOR = 1, 2, 3
@@ -298,3 +298,11 @@ def test_a_gpu_renders_what_a_cpu_renders() -> None:
         for name, image in expected.items():
             same = (image.float() - found[name].cpu().float()).abs() <= (1e-3 if "depth" in name else 2)
             assert same.float().mean() > 0.995, name
+
+
+def test_mocap_bodies_are_where_keyframe_home_has_them() -> None:
+    camera = CameraConfig(camera="top", width=20, height=20, streams=("depth",), far_m=9.0)
+    renderer = CameraRenderer(load_hanging().compile(), 2, {"top": camera}, device="cpu", num_threads=1)
+    renderer.render(torch.zeros(2, 1))
+    depth = renderer.images["top"]["depth"]
+    assert depth[:, 0, 10, 10].tolist() == pytest.approx([2.9, 2.9], abs=1e-4), "the lid is at 2.1 m, the camera at 5 m"

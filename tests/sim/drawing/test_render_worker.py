@@ -3,10 +3,20 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import pytest
+import torch
 
+from mjtrain.config import RobotConfig
 from mjtrain.env.catalog import load_task
+from mjtrain.sim.drawing.backend import drawing_environ
+from mjtrain.sim.drawing.frames import FrameRenderer
+from mjtrain.sim.drawing.renderer import VideoRenderer
 from mjtrain.sim.drawing.scene import crop_ground
-from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.drawing.video import Clip
+from mjtrain.sim.robots.model import load_model, robot_only
+from mjtrain.sim.robots.robot import save_model
+from support.machine import patience
+from support.scenes import load_hanging
+from support.videos import decode, needs_drawing
 
 
 def height_at(model: mujoco.MjModel, x: float, y: float) -> float | None:
@@ -50,3 +60,22 @@ def test_a_ground_that_is_elsewhere_is_cropped_where_the_robot_is(tmp_path: Path
     cropped = crop_ground(model, model.qpos0[None])
     assert height_at(cropped, 41.0, 1.0) == pytest.approx(height_at(model, 41.0, 1.0))
     assert (cropped is model) == (turn != "1 0 0 0")
+
+
+@needs_drawing
+def test_pictures_and_videos_have_mocap_bodies_where_keyframe_home_has_them(tmp_path: Path) -> None:
+    config = robot_only(RobotConfig(spec=load_hanging))
+    frames = FrameRenderer(config)
+    save_model(config, tmp_path / "model.mjb")
+    videos = VideoRenderer(tmp_path / "model.mjb", drawing_environ("cpu", {}), hurry=True)
+    try:
+        (picture,) = frames.render(torch.zeros(1, 1))
+        clip = Clip(qpos=np.zeros((2, 1), dtype=np.float32), fps=10.0, iteration=0)
+        videos.submit(clip, tmp_path / "clip.mp4", gif=False, size=(64, 64), shadows=False)
+        videos.finish(patience(60))
+    finally:
+        frames.close()
+        videos.close()
+    for image in (picture, decode(tmp_path / "clip.mp4")[0]):
+        red, _, blue = image[image.shape[0] // 2, image.shape[1] // 2].astype(int)
+        assert red > blue + 50, "the floor is blue"

@@ -3,17 +3,21 @@
 from collections.abc import Callable
 
 import mujoco
+import numpy as np
 import pytest
 import torch
 
 from mjtrain.config import EnvConfig
 from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.drawing.scene import body_poses
 from mjtrain.sim.engines import make_engine, resolve_engine
 from mjtrain.sim.engines.base import Engine
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.engines.native_on_device import NativeOnDevice
 from mjtrain.sim.engines.warp import WarpEngine
+from mjtrain.sim.robots.forward_kinematics import ForwardKinematics
 from support.models import ALL
+from support.scenes import HANGING
 
 NUM_ENVS = 5
 
@@ -168,3 +172,18 @@ def test_the_cuda_graph_follows_the_cpu() -> None:
                 engine.reset(mask.to(engine.device), qpos, torch.zeros(NUM_ENVS, 8, device=engine.device))
     assert torch.allclose(gpu.state.qpos.cpu(), cpu.state.qpos, atol=1e-4)
     assert torch.allclose(gpu.state.sensordata.cpu(), cpu.state.sensordata, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_mocap_bodies_are_where_the_engine_has_them(name: str) -> None:
+    engine = ENGINES[name](mujoco.MjModel.from_xml_string(HANGING))
+    sensors, arm = engine.layout.sensors, engine.layout.bodies["arm"]
+    qpos = engine.state.qpos + torch.linspace(-1, 1, NUM_ENVS)[:, None]
+    engine.reset(torch.ones(NUM_ENVS, dtype=torch.bool), qpos, torch.ones(NUM_ENVS, 1))
+    seen = {name: engine.state.sensordata[:, sensors[name]] for name in ("arm", "arm_turn", "arm_speed")}
+    assert (seen["arm"][:, 2] > 1.5).all(), "not below the floor"
+    states = ForwardKinematics(engine.model, "cpu", torch.float32).compute(qpos, engine.state.qvel).select(arm)
+    for field, sensor in (("positions", "arm"), ("quaternions", "arm_turn"), ("linear_velocities", "arm_speed")):
+        assert torch.allclose(getattr(states, field), seen[sensor], atol=1e-5), field
+    shown = body_poses(engine.model, qpos.numpy(), np.array([arm]))[:, 0]
+    assert shown == pytest.approx(torch.cat([seen["arm"], seen["arm_turn"]], dim=1).numpy(), abs=1e-5)

@@ -11,6 +11,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.mirror import RobotMirror, find_mirror
 from mjtrain.sim.robots.model import load_model
 from mjtrain.sim.robots.read_layout import make_layout
+from mjtrain.sim.robots.start import make_start
 
 NAMES = {"left_(.*)": r"right_\1"}
 # The frames of the right side are turned, so that axes and signs differ from those of the left.
@@ -196,3 +197,14 @@ def test_an_arm_with_its_wrist_to_one_side_has_no_mirror_image() -> None:
     layout = make_layout(model, "cpu", dtype=torch.float64)
     with pytest.raises(RequestError, match="joint wrist_2 is not where the image of joint wrist_2 is"):
         find_mirror(model, layout, config.robot.mirror)
+
+
+def test_mocap_bodies_are_mirrored_where_keyframe_home_has_them() -> None:
+    targets = """<body name="left_target" mocap="true"/><body name="right_target" mocap="true"/></worldbody>
+    <keyframe><key name="home" mpos="0 0.5 0  0 -0.5 0" mquat="0.8 0 0 0.6  0 0.6 0.8 0"/></keyframe>"""
+    model, mirror = find(ROBOT.replace("</worldbody>", targets))
+    data = make_start(model)
+    mujoco.mj_kinematics(model, data)
+    left, right = (data.body(f"{side}_target").xmat.reshape(3, 3) for side in ("left", "right"))
+    np.testing.assert_allclose(mirror.body_frames["left_target"], left.T @ mirror.reflection @ right, atol=1e-8)
+    assert np.abs(mirror.body_frames["left_target"] - mirror.reflection).max() > 0.5

@@ -14,6 +14,7 @@ from mjtrain.evaluation.playing.policy_session import SPEEDS, PolicySession
 from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.drawing.ghost import GhostGeoms
+from mjtrain.sim.robots.start import make_start
 
 KEYS = (
     "space: pause; right: one env step; backspace: reset; up and down: speed; page up and page down: world; "
@@ -41,7 +42,7 @@ def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda:
     """Show the selected world in a window until it is closed or stop returns True."""
     check_display()
     model = session.kinematics.model
-    data = mujoco.MjData(model)
+    data = make_start(model)
     num_worlds = len(session.state("qpos"))
 
     def faster(by: int) -> None:

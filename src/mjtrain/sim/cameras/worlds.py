@@ -10,6 +10,7 @@ import warp as wp
 
 from mjtrain.sim.cameras.cameras import ResolvedCamera
 from mjtrain.sim.cameras.unpack import unpack_depth, unpack_rgb, unpack_segmentation
+from mjtrain.sim.robots.start import make_start
 
 _FIELDS_OF_RAYS = ("cam_fovy",)
 """Fields of the model from which rays follow; precomputed rays are the same in every world."""
@@ -34,6 +35,9 @@ class RenderedWorlds:
         self._num_envs = num_envs
         self._model = copy.copy(wp_model)
         self._data = mjw.make_data(model, nworld=num_envs, nconmax=0, njmax=0)
+        start = make_start(model)
+        for name in ("mocap_pos", "mocap_quat"):
+            wp.to_torch(getattr(self._data, name)).copy_(torch.from_numpy(getattr(start, name)))
         self._centers = bool({*model.cam_mode.tolist(), *model.light_mode.tolist()} & set(map(int, _CENTERED)))
         self._contexts = [_create_context(model, num_envs, list(group.values()), height_fields) for group in groups]
         self._launches = [

@@ -11,6 +11,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.sim.drawing.scene import draw_pose, enlarge_buffer
+from mjtrain.sim.robots.start import make_start
 
 
 def main() -> None:
@@ -21,7 +22,7 @@ def main() -> None:
     model = mujoco.MjModel.from_binary_path(model_file)
     Path(model_file).unlink()
     enlarge_buffer(model, width, height)
-    data = mujoco.MjData(model)
+    data = make_start(model)
     with mujoco.Renderer(model, height, width) as renderer:
         while len(row := sys.stdin.buffer.read(8 * model.nq)) == 8 * model.nq:
             draw_pose(renderer, data, np.frombuffer(row))

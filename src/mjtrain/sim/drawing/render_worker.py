@@ -21,6 +21,7 @@ from mjtrain.runtime.processes import die_with_parent
 from mjtrain.sim.drawing.ghost import GhostGeoms
 from mjtrain.sim.drawing.scene import crop_ground, draw_pose, enlarge_buffer
 from mjtrain.sim.drawing.tiles import LABEL_HEIGHT, CameraStream, arrange, scale, to_picture
+from mjtrain.sim.robots.start import make_start
 
 GIF_STRIDE = 2
 """Every second frame goes into the GIF that TensorBoard shows, at half the size."""
@@ -76,7 +77,7 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
         stream = file.add_stream("libx264", rate=round(job["fps"]), options={"preset": "veryfast", "crf": "28"})
         stream.width, stream.height, stream.pix_fmt = job["width"] + tiles.width, job["height"], "yuv420p"
         stream.codec_context.thread_count = 1
-        data = mujoco.MjData(model)
+        data = make_start(model)
         for index, qpos in enumerate(positions):
             draw_pose(renderer, data, qpos)
             if ghost is not None and ghosts is not None:

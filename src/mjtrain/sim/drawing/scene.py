@@ -7,6 +7,8 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from mjtrain.sim.robots.start import make_start
+
 MAX_TRIANGLES = 40_000
 """Triangles of all meshes of a scene; meshes with more are simplified."""
 
@@ -103,7 +105,7 @@ def body_poses(model: mujoco.MjModel, qpos: np.ndarray, bodies: np.ndarray) -> n
 
     Shape (frames, nq) to (frames, len(bodies), 7).
     """
-    data = mujoco.MjData(model)
+    data = make_start(model)
     poses = np.empty((len(qpos), len(bodies), 7))
     for frame, row in enumerate(qpos):
         data.qpos[:] = row
@@ -160,7 +162,7 @@ def draw_pose(renderer: mujoco.Renderer, data: mujoco.MjData, qpos: np.ndarray) 
 
 
 def _posed(model: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:
-    data = mujoco.MjData(model)
+    data = make_start(model)
     data.qpos[:] = qpos
     mujoco.mj_kinematics(model, data)
     return data

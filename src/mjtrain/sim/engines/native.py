@@ -13,7 +13,8 @@ from mujoco.batch import Batch, SimulationError
 from mjtrain.sim.engines.base import FOLLOWED, Buffer, State, check_engine_state, load_followed, save_followed
 from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
-from mjtrain.sim.robots.read_layout import make_layout, make_start
+from mjtrain.sim.robots.read_layout import make_layout
+from mjtrain.sim.robots.start import make_start
 
 _WARNINGS = ("inertia", "contacts", "constraints", "bad_qpos", "bad_qvel", "bad_qacc", "bad_ctrl")
 """Those of `mujoco.mjtWarning`, in its order."""

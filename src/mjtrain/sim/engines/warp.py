@@ -23,7 +23,8 @@ from mjtrain.sim.engines.warp_buffers import UNPRINTED, WarpBuffers, note_readin
 from mjtrain.sim.engines.warp_graphs import CapturedCalls
 from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
-from mjtrain.sim.robots.read_layout import make_layout, make_start
+from mjtrain.sim.robots.read_layout import make_layout
+from mjtrain.sim.robots.start import make_start
 
 _CONSTANTS = ("body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")
 """What `mjw.set_const` computes from masses and inertias; it needs an axis of worlds as soon as those have one."""

@@ -10,9 +10,11 @@ import itertools
 from dataclasses import dataclass
 
 import mujoco
+import numpy as np
 import torch
 
 from mjtrain.sim import rotations
+from mjtrain.sim.robots.start import make_start
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,6 +83,10 @@ class ForwardKinematics:
         depth = [0] * model.nbody
         for body in range(1, model.nbody):
             depth[body] = depth[model.body_parentid[body]] + 1
+        start, is_mocap = make_start(model), model.body_mocapid >= 0
+        mujoco.mj_kinematics(model, start)
+        self._places = np.where(is_mocap[:, None], start.xpos, model.body_pos)
+        self._turns = np.where(is_mocap[:, None], start.xquat, model.body_quat)
         by_depth = [[body for body in range(model.nbody) if depth[body] == level] for level in range(max(depth) + 1)]
         self._levels = [self._make_level(model, *pair) for pair in itertools.pairwise(by_depth)]
         order = [body for bodies in by_depth for body in bodies]
@@ -120,8 +126,8 @@ class ForwardKinematics:
         return _Level(
             bodies=bodies,
             parents=self._index([above.index(model.body_parentid[body]) for body in bodies]),
-            positions=self._values(model.body_pos[bodies]),
-            quaternions=self._values(model.body_quat[bodies]),
+            positions=self._values(self._places[bodies]),
+            quaternions=self._values(self._turns[bodies]),
             joints=joints,
         )
 

@@ -5,7 +5,7 @@ import numpy as np
 
 from mjtrain.config import EnvConfig
 from mjtrain.sim.robots.model import load_model
-from mjtrain.sim.robots.read_layout import make_start
+from mjtrain.sim.robots.start import make_start
 
 
 class Kinematics:

@@ -8,7 +8,8 @@ import numpy as np
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.measured import find_sensor_body
-from mjtrain.sim.robots.read_layout import SCALAR_JOINTS, make_start
+from mjtrain.sim.robots.read_layout import SCALAR_JOINTS
+from mjtrain.sim.robots.start import make_start
 
 _SMALLEST = 0.1
 """Singular values of the Jacobian below this fraction of the largest are left out: a straight leg cannot get longer."""

@@ -18,6 +18,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.layout import Layout
 from mjtrain.sim.robots.measured import find_body
 from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, control_columns
+from mjtrain.sim.robots.start import make_start
 
 _SAME_M = 2e-3
 """How far from its mirror image a part of the robot may be, in m. Robots as they are measured are not quite even."""
@@ -84,7 +85,7 @@ class _Finder:
     def __init__(self, model: mujoco.MjModel, layout: Layout, config: MirrorConfig) -> None:
         self._model, self._config = model, config
         self._reflection = np.diag([-1.0, 1.0, 1.0] if config.plane == "x" else [1.0, -1.0, 1.0])
-        self._data = mujoco.MjData(model)
+        self._data = make_start(model)
         self._home = layout.default_qpos.double().cpu().numpy()
         self._inputs = layout.inputs
         self._home_ctrl = layout.default_ctrl.double().cpu().numpy()
@@ -379,9 +380,9 @@ class _Finder:
             yield qpos, qvel, self._home_ctrl + rng.uniform(-0.1, 0.1, model.nu)
 
     def _accelerate(self, qpos: np.ndarray, qvel: np.ndarray, ctrl: np.ndarray) -> np.ndarray:
-        data = self._data
-        mujoco.mj_resetData(self._model, data)
+        data = make_start(self._model)
         data.qpos[:], data.qvel[:], data.ctrl[:] = qpos, qvel, ctrl
+        data.act[:] = 0.0  # which is its own mirror image
         mujoco.mj_forward(self._model, data)
         return data.qacc.copy()
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from mjtrain.config import EnvConfig
 from mjtrain.sim.robots.layout import match_names
-from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, find_home, place_controls
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, place_controls
+from mjtrain.sim.robots.start import find_home, make_start
 
 NUM_STARTS = 8
 """Starts of every world that are looked at before all of them are said to be wrong; starts are random."""
@@ -61,7 +62,7 @@ class Plausibility:
         """
         self._config = config
         self._model = model
-        self._data = mujoco.MjData(model)
+        self._data = make_start(model)
         self._action_table = action_table
         self._starts = starts
         self._restart = restart

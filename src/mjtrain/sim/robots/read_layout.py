@@ -8,6 +8,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.layout import CONTACT_WIDTHS, Columns, Layout, SensorKind
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
+from mjtrain.sim.robots.start import find_home
 
 # Numbers as in the arrays of a model, because enumerations do not equal numpy's numbers in a tuple.
 SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value)
@@ -78,18 +79,6 @@ def make_layout(
         nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
         height_field=height_field,
     )
-
-
-def make_start(model: mujoco.MjModel) -> mujoco.MjData:
-    """Return the state in which episodes begin: keyframe "home" if the model has it, else the reference pose."""
-    data = mujoco.MjData(model)
-    mujoco.mj_resetDataKeyframe(model, data, find_home(model))
-    return data
-
-
-def find_home(model: mujoco.MjModel) -> int:
-    """Return the index of keyframe "home"; -1 without it, for which MuJoCo resets to the reference pose."""
-    return mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
 
 
 def _find_gains(model: mujoco.MjModel) -> dict[str, np.ndarray]:

@@ -8,7 +8,8 @@ import mujoco
 
 from mjtrain.config import EnvConfig, RobotConfig
 from mjtrain.sim.robots.model import list_grounds, load_model, robot_only
-from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, find_home, name_inputs
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, name_inputs
+from mjtrain.sim.robots.start import find_home
 
 _DYNAMICS = {
     mujoco.mjtDyn.mjDYN_INTEGRATOR: "it integrates its control",
