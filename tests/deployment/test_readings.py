@@ -8,15 +8,18 @@ from typing import Any
 import mujoco
 import numpy as np
 import pytest
+import torch
 
-from mjtrain.config import ObservationTerm
+from mjtrain.config import ObservationTerm, RobotConfig, TerrainConfig
 from mjtrain.deployment.observation import Observer
 from mjtrain.deployment.robot import Readings
+from mjtrain.deployment.simulated_readings import SimulatedReadings
 from mjtrain.deployment.terms import REPORTED_BY_ROBOT, TERMS, Scene
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
+from mjtrain.env.ground import Ground
 from mjtrain.evaluation.export.field_keys import make_field_keys
-from mjtrain.sim.robots.model import load_model
+from mjtrain.sim.robots.model import load_model, robot_only
 from support.envs import actions_for
 from support.metadata import describe_task
 
@@ -73,6 +76,29 @@ def test_observations_are_built_from_readings_alone(task: str) -> None:
         _, _, terminated, truncated = env.step(chosen[None])
         assert not (terminated | truncated).any()
         action = chosen.numpy()
+
+
+def open_with_a_field() -> mujoco.MjSpec:
+    field = '<hfield name="ground" nrow="2" ncol="3" size="1 1 1 0.1" elevation="0 1 0 1 0 1"/>'
+    robot = '<body><freejoint name="base"/><geom size="0.1"/><geom name="ground" type="hfield" hfield="ground"/></body>'
+    return mujoco.MjSpec.from_string(
+        f'<mujoco><asset>{field}</asset><worldbody>{robot}<geom type="hfield" hfield="ground"/></worldbody></mujoco>'
+    )
+
+
+@pytest.mark.parametrize("kind", ["robot", "flat", "generated"])
+def test_scans_are_of_the_generated_ground_and_not_of_height_fields_of_the_robot(kind: Any) -> None:
+    terrain = TerrainConfig(kind=kind, kinds=("rough",), num_levels=2, patch_m=4.0)
+    model, ground = load_model(replace(robot_only(RobotConfig(spec=open_with_a_field)), terrain=terrain))
+    params = {"joint": "base", "x": (-1.0, 1.0, 9), "y": (-1.0, 1.0, 7), "offset": 0.1}
+    scan = {"name": SCAN, "func": "mjtrain.mdp.observations:height_scan", "params": params}
+    metadata = {"default_pose": {"base": []}, "observations": [scan], "ground": kind}
+    data = mujoco.MjData(model)
+    data.qpos[:] = [0.3, -0.2, 1.0, 0.8, 0.0, 0.0, 0.6]
+    measured = SimulatedReadings(model, data, metadata, 0.0, np.random.default_rng(0)).measure()[0]
+    heights = Ground(ground, torch.device("cpu")).scan(torch.tensor(data.qpos[None]).float(), params["x"], params["y"])
+    assert (float(heights.std()) > 0.005) == (kind == "generated")
+    assert measured["values"][SCAN] == pytest.approx(0.9 - heights[0].numpy(), abs=1e-5)
 
 
 def test_every_built_in_observation_is_known_or_named() -> None:

@@ -34,7 +34,7 @@ class SimulatedReadings:
             for term in metadata["observations"]
             if term.get("func") == "mjtrain.mdp.observations:height_scan"
         }
-        self._field = _HeightField(model) if self._scans else None
+        self._field = _HeightField(model, metadata) if self._scans else None
         self._noise = self._find_noise(metadata, noise)
 
     def measure(self) -> tuple[Measured, Measured]:
@@ -89,16 +89,17 @@ class SimulatedReadings:
 
 
 class _HeightField:
-    """The generated ground of a model: the first height field, or the plane z = 0."""
+    """The generated ground of a model, which is its last height field, or the plane z = 0."""
 
-    def __init__(self, model: mujoco.MjModel) -> None:
+    def __init__(self, model: mujoco.MjModel, metadata: dict[str, Any]) -> None:
         self._heights: np.ndarray | None = None
-        if model.nhfield:
-            rows, columns = int(model.hfield_nrow[0]), int(model.hfield_ncol[0])
-            geom = int(np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD)[0])
-            self._half = model.hfield_size[0, :2]
-            data = model.hfield_data[: rows * columns].reshape(rows, columns)
-            self._heights = data * model.hfield_size[0, 2] + model.geom_pos[geom, 2]
+        if metadata.get("ground") == "generated" and model.nhfield:
+            rows, columns = int(model.hfield_nrow[-1]), int(model.hfield_ncol[-1])
+            is_field = model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD
+            geom = int(np.flatnonzero(is_field & (model.geom_dataid == model.nhfield - 1))[0])
+            self._half = model.hfield_size[-1, :2]
+            data = model.hfield_data[int(model.hfield_adr[-1]) :][: rows * columns].reshape(rows, columns)
+            self._heights = data * model.hfield_size[-1, 2] + model.geom_pos[geom, 2]
 
     def heights(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the heights at points: each cell is two triangles, divided from low x and y to high x and y."""
