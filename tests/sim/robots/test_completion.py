@@ -809,3 +809,61 @@ def test_the_field_of_view_of_a_camera_is_that_of_its_config(tmp_path: Path) -> 
     file.write_text(f"<mujoco>{lens}{body}</mujoco>")
     model = load(file, cameras={"eye": MountedCameraConfig(body="b", fovy=60.0)})
     assert model.camera("eye").fovy[0] == pytest.approx(60.0)
+
+
+TIED = """
+<mujoco>
+  <worldbody>
+    <body><joint name="a" axis="0 1 0"/><geom name="ball" size="0.1"/><site name="near"/>
+      <body pos="0 0 1"><joint name="b" axis="0 1 0"/><geom size="0.1"/><site name="far"/>
+        <body pos="0 0 1"><joint name="c" axis="0 1 0"/><geom size="0.1"/></body>
+      </body>
+    </body>
+  </worldbody>
+  <tendon>PARTS</tendon>
+  <equality><joint name="mimic" joint1="a" joint2="b"/></equality>
+  <actuator><motor name="motor" joint="a"/></actuator>
+  <sensor><jointpos name="angle" joint="a"/></sensor>
+  <custom><tuple name="marked">
+    <element objtype="joint" objname="a"/><element objtype="site" objname="near"/>
+    <element objtype="geom" objname="ball"/><element objtype="actuator" objname="motor"/>
+    <element objtype="sensor" objname="angle"/>
+  </tuple></custom>
+</mujoco>
+"""
+FIXED = '<fixed name="cord"><joint joint="a" coef="1"/><joint joint="b" coef="-1"/></fixed>'
+SPATIAL = '<spatial><site site="near"/><geom geom="ball" sidesite="near"/><site site="far"/></spatial>'
+
+
+@pytest.mark.parametrize(
+    ("parts", "config", "says"),
+    [
+        (FIXED, {"locked_joints": ("[ab]",)}, "locked-joints: joint a is part of tendon cord; leave the joint out"),
+        ("", {"locked_joints": ("b",)}, "locked-joints: joint b is tied to joint a by equality mimic; lock both or"),
+        (FIXED, {"names": NamesConfig(joints={"b": "d"})}, "names.joints: joint b would be d, and tendon cord of the"),
+        (SPATIAL, {"names": NamesConfig(sites={"far": "d"})}, "names.sites: site far would be d, and tendon 0 of the"),
+        (SPATIAL, {"names": NamesConfig(geoms={"ball": "d"})}, "names.geoms: geom ball would be d, and tendon 0 of"),
+    ],
+    ids=["locked in a tendon", "locked in an equality", "joint", "site", "geom"],
+)
+def test_what_names_a_joint_that_cannot_be_locked_or_renamed_is_told(
+    tmp_path: Path, parts: str, config: dict[str, Any], says: str
+) -> None:
+    file = tmp_path / "tied.xml"
+    file.write_text(TIED.replace("PARTS", parts))
+    with pytest.raises(RequestError, match=re.escape(f"--env.robot.{says}")):
+        load(file, **config)
+
+
+def test_what_names_parts_follows_them_and_goes_with_joints_that_are_all_locked(tmp_path: Path) -> None:
+    file = tmp_path / "tied.xml"
+    file.write_text(TIED.replace("PARTS", SPATIAL))
+    new = {".*": r"new_\g<0>"}
+    kept = {"(near|far|ball)": r"\1"}  # what the tendon names
+    names = NamesConfig(joints=new, actuators=new, sensors=new, sites=kept, geoms=kept)
+    before, after = load(file), load(file, names=names)
+    assert after.tuple_objid.tolist() == before.tuple_objid.tolist()
+    assert names_of(after, "joint") == ["new_a", "new_b", "new_c"]
+    assert load(file, locked_joints=("c",)).neq == 1
+    both = load(file, locked_joints=("[ab]",))
+    assert (names_of(both, "joint"), both.neq, both.nactuator) == (["c"], 0, 0)

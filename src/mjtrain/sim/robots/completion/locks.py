@@ -18,6 +18,7 @@ def lock_joints(spec: Any, patterns: tuple[str, ...]) -> None:
     """
     there = [joint.name for joint in spec.joints if joint.type in SCALAR_JOINTS]
     names = set(match("locked-joints", patterns, "hinge or slide", there))
+    _untie(spec, names)
     model = spec.compile()
     joints = [joint for joint in spec.joints if joint.name in names]
     _place_bodies(model, joints)
@@ -36,6 +37,26 @@ def lock_joints(spec: Any, patterns: tuple[str, ...]) -> None:
         spec.delete(part)
     for key in spec.keys:
         key.qpos, key.qvel, key.ctrl, key.act = keyframes[key.name]
+
+
+def _untie(spec: Any, names: set[str]) -> None:
+    """Remove equalities between joints that are all locked; refuse joints that something else ties to others."""
+    for tendon in spec.tendons:
+        for joint in (wrap.target.name for wrap in tendon.path if wrap.type == mujoco.mjtWrap.mjWRAP_JOINT):
+            if joint in names:
+                raise RequestError(
+                    f"--env.robot.locked-joints: joint {joint} is part of tendon {tendon.name or tendon.id}; leave the "
+                    "joint out, or remove the tendon from the robot's file"
+                )
+    for part in [part for part in spec.equalities if part.type == mujoco.mjtEq.mjEQ_JOINT]:
+        tied = {part.name1, part.name2} - {""}
+        if tied <= names:
+            spec.delete(part)
+        elif tied & names:
+            raise RequestError(
+                f"--env.robot.locked-joints: joint {(tied & names).pop()} is tied to joint {(tied - names).pop()} by "
+                f"equality {part.name or part.id}; lock both or neither"
+            )
 
 
 def _place_bodies(model: Any, joints: list[Any]) -> None:

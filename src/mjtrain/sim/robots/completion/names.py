@@ -15,7 +15,7 @@ _OBJECTS = {
     "geom": (mujoco.mjtObj.mjOBJ_GEOM,),
     "site": (mujoco.mjtObj.mjOBJ_SITE,),
     "actuator": (mujoco.mjtObj.mjOBJ_ACTUATOR,),
-    "sensor": (),
+    "sensor": (mujoco.mjtObj.mjOBJ_SENSOR,),
 }
 _TARGETS = {
     mujoco.mjtTrn.mjTRN_JOINT: "joint",
@@ -53,6 +53,7 @@ def rename_parts(spec: Any, config: NamesConfig) -> None:
         doubled = sorted({name for name in after if after.count(name) > 1})
         if doubled:
             raise RequestError(f"--env.robot.names.{plural}: would give {', '.join(doubled)} to more than one {kind}")
+        _check_tendons(spec, kind, new_names, f"--env.robot.names.{plural}")
         for part in parts:  # in two passes, as names may be exchanged
             if part.name in new_names:
                 part.name = f"\x01{new_names[part.name]}"
@@ -76,6 +77,17 @@ def _name_free_joint(spec: Any, name: str) -> None:
     nameless[0].name = name
 
 
+def _check_tendons(spec: Any, kind: str, names: dict[str, str], flag: str) -> None:
+    """Refuse new names of what a tendon runs over: MuJoCo cannot replace a part of its path."""
+    for tendon in spec.tendons:
+        for part in (part for wrap in tendon.path for part in (wrap.target, wrap.sidesite) if part is not None):
+            if f"Mjs{kind.capitalize()}" == type(part).__name__ and names.get(part.name, part.name) != part.name:
+                raise RequestError(
+                    f"{flag}: {kind} {part.name} would be {names[part.name]}, and tendon {tendon.name or tendon.id} of "
+                    f"the robot's file names it, which does not follow; let the {kind} keep its name"
+                )
+
+
 def _refer(spec: Any, kind: str, names: dict[str, str]) -> None:
     """Replace names in everything that refers to parts of a kind by name."""
 
@@ -96,8 +108,11 @@ def _refer(spec: Any, kind: str, names: dict[str, str]) -> None:
             replace(actuator, "refsite", "slidersite")
     for equality in spec.equalities:
         joined = equality.type == mujoco.mjtEq.mjEQ_JOINT
-        if kind == ("joint" if joined else {v[0]: k for k, v in _OBJECTS.items() if v}.get(equality.objtype, "body")):
+        if kind == ("joint" if joined else {v[0]: k for k, v in _OBJECTS.items()}.get(equality.objtype, "body")):
             replace(equality, "name1", "name2")
+    for part in spec.tuples:
+        of_kind = [mujoco.mjtObj(number) in _OBJECTS[kind] for number in part.objtype]
+        part.objname = [names.get(n, n) if hit else n for n, hit in zip(part.objname, of_kind, strict=True)]
     if kind == "body":
         for exclude in spec.excludes:
             replace(exclude, "bodyname1", "bodyname2")
