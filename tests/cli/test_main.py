@@ -1,6 +1,8 @@
 """The one entry, and what bash completes."""
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,6 +107,9 @@ def test_an_end_with_triton_is_silent() -> None:
             "push: --license: is for runs, and pretrained:Cartpole-Balance is a bundle, which is copied as it is",
         ),
         (["pull", "nowhere.zip"], "pull: nowhere.zip: no such file"),
+        (["pull", "pretrained:Cartpole-Balance", f"{__file__}/a"], f"pull: {__file__}/a: cannot be written"),
+        (["push", "pretrained:Cartpole-Balance", f"{__file__}/a"], f"push: {__file__}/a: cannot be written"),
+        (["push", "pretrained:Cartpole-Balance", f"{__file__}/a.zip"], f"push: {__file__}/a.zip: cannot be written"),
         (["motion", "info", "nowhere"], "motion: nowhere: no such file"),
         (["runs", "Cartpole-Balance", "--jsn"], "runs: unknown flag --jsn; did you mean --json?"),
         (["doctor", "--skip", "gpu"], "doctor: --skip gpu: give some of gpus, log-root, "),
@@ -129,6 +134,117 @@ def test_wrong_requests_are_one_line(args: list[str], line: str, capsys: pytest.
     said = capsys.readouterr().err
     assert said.startswith(line)
     assert said.count("\n") == 1
+
+
+LONG = "a" * 300
+"""A name that no file can have; pathlib raises an OSError for it where it returns False for other missing files."""
+
+TRAIN = "train Cartpole-Balance --gpu-ids None --num-envs 4 --max-iterations 1 --logger none"
+IMITATE = "train Arm-Lift-Cube-Vision --gpu-ids None --num-envs 4 --logger none"
+PLAY = "play Cartpole-Balance --gpu-ids None"
+ZERO = f"{PLAY} --policy zero"
+SHARED = "pretrained:Cartpole-Balance"
+
+MASS = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+URDF = f'<robot name="robot"><link name="base">{MASS}</link></robot>'
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (f"{TRAIN} --log-root LONG", "--log-root LONG"),
+        (f"{TRAIN} --log-root LONG/logs", "--log-root LONG/logs"),
+        (f"{TRAIN} --agent.experiment-name LONG", "--agent.experiment-name LONG"),
+        (f"{TRAIN} --run-name LONG", "--run-name LONG"),
+        (f"{TRAIN} --resume LONG", "--resume LONG"),
+        (f"{TRAIN} --resume=LONG/run", "--resume LONG/run"),
+        (f"{TRAIN} --resume file:///tmp/LONG", "--resume file:///tmp/LONG"),
+        (f"{TRAIN} --load LONG", "--load LONG"),
+        (f"{TRAIN} --load LONG/best", "--load LONG/best"),
+        (f"{TRAIN} --load {SHARED} --load-critic LONG", "--load-critic LONG"),
+        (f"{TRAIN} --env.robot LONG.xml", "--env.robot LONG.xml"),
+        (f"{TRAIN} --learner-config LONG", "--learner-config LONG"),
+        (f"{TRAIN} --checkpoint-url file:///tmp/LONG", "--checkpoint-url file:///tmp/LONG"),
+        (f"{IMITATE} --teacher LONG", "--teacher LONG"),
+        (f"{IMITATE} --agent.algorithm.teacher-run LONG/model_1.pt", "--agent.algorithm.teacher-run LONG/model_1.pt"),
+        ("play LONG", "LONG"),
+        ("play LONG.py:make", "LONG.py:make"),
+        (f"{PLAY} --run LONG", "--run LONG"),
+        (f"{PLAY} --checkpoint LONG", "--checkpoint LONG"),
+        (f"{PLAY} --checkpoint LONG/best", "{folder}/LONG/params"),
+        (f"{PLAY} --policy LONG", "--policy LONG"),
+        (f"{PLAY} --policy LONG.py:make", "--policy LONG.py:make"),
+        (f"{PLAY} --replay LONG", "--replay LONG"),
+        (f"{ZERO} --record LONG/episodes", "--record LONG/episodes"),
+        (f"{ZERO} --video LONG.mp4", "--video LONG.mp4"),
+        (f"{ZERO} --html LONG.html", "--html LONG.html"),
+        (f"{PLAY} --log-root LONG", "--log-root LONG"),
+        ("init LONG", "LONG"),
+        ("init name --folder LONG", "--folder LONG"),
+        ("runs --log-root LONG", "--log-root LONG"),
+        ("plot LONG", "LONG"),
+        ("motion info LONG", "LONG"),
+        ("motion record LONG out.npz", "LONG"),
+        ("motion record Cartpole-Balance out.npz --checkpoint LONG", "--checkpoint LONG"),
+        ("export LONG", "LONG"),
+        (f"export {SHARED} --out LONG/export", "--out {folder}/LONG/export"),
+        ("export Cartpole-Balance --checkpoint LONG", "--checkpoint LONG"),
+        ("push LONG folder", "LONG"),
+        (f"push {SHARED} LONG", "LONG"),
+        (f"push {SHARED} LONG.zip", "LONG.zip"),
+        ("pull LONG", "LONG"),
+        ("pull LONG.zip", "LONG"),
+        ("pull pretrained:LONG", "LONG"),
+        (f"pull {SHARED} LONG/folder", "LONG/folder"),
+        ("deploy LONG", "LONG"),
+        ("sweep Cartpole-Balance --space LONG", "--space LONG"),
+        ("doctor --json LONG", "--json LONG"),
+        ("scaling Cartpole-Balance --out LONG", "--out LONG"),
+        ("import-robot LONG.urdf", "LONG.urdf"),
+        ("import-robot robot.urdf --out LONG", "--out LONG"),
+        ("import-robot robot.urdf --mesh-dir LONG", "--mesh-dir LONG"),
+        ("check-robot LONG", "LONG"),
+    ],
+)
+def test_a_name_that_is_too_long_is_one_line(
+    words: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("robot.urdf").write_text(URDF)
+    with pytest.raises(SystemExit) as stop:
+        main(words.replace("LONG", LONG).split())
+    said = capsys.readouterr().err
+    place = named.replace("LONG", LONG).format(folder=tmp_path)
+    assert (stop.value.code, said.count("\n")) == (2, 1)
+    assert said.startswith(f"{words.split()[0]}: {place}: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["robot.urdf"]
+
+
+@pytest.mark.parametrize("program", ["runs --log-root locked/logs", "plot locked/logs"])
+def test_a_folder_that_may_not_be_searched_is_named(program: str, tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0)
+    command = [sys.executable, "-m", "mjtrain", *program.split()]
+    if os.geteuid() == 0:  # who may search all folders, unless these rights are given up
+        if shutil.which("setpriv") is None:
+            pytest.skip("as root this needs the program setpriv")
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(60), check=False)
+    reason = f"Permission denied; the folder {locked} may not be searched"
+    said = f"{program.replace(' ', ': ', 1)}: cannot be used ({reason})\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_other_errors_of_files_keep_their_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    for number, said in ((errno.EIO, "OSError"), (errno.EACCES, "PermissionError")):  # without a path
+
+        def fail(_: list[str], number: int = number) -> None:
+            raise OSError(number, "no", "file" if number == errno.EIO else None)
+
+        with pytest.raises(SystemExit, match="1"):
+            run_command("train", fail, [])
+        assert f"\n{said}: " in capsys.readouterr().err
 
 
 COMPLETE = """

@@ -202,6 +202,7 @@ def test_without_residual_actions_controls_begin_at_the_default_pose() -> None:
     ("changes", "says"),
     [
         ({"file": "none.npz"}, "no such file"),
+        ({"file": "a" * 300}, "cannot be read"),
         ({"anchor_body": "torso"}, "torso"),
         ({"sampling": "adaptiv"}, "sampling"),
         ({"uniform_share": 2.0}, "uniform_share"),

@@ -10,6 +10,8 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
 
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.standard_streams import lenient_streams, open_missing_streams, printable, write_to_stderr
@@ -19,6 +21,8 @@ def run_command(
     name: str, body: Callable[[list[str]], None], argv: Sequence[str] | None, *, prints_result: bool = True
 ) -> None:
     """Run a command and turn every exception into a message on standard error and an exit status.
+
+    A path that may not be opened, or is too long, is a wrong request, wherever that is found out.
 
     The command continues without a reader of its standard output, as in `COMMAND | head`.
 
@@ -87,11 +91,33 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
             cause = f"{name}: {error}: `ulimit -v` limits the address space, or memory is full"
             print(" ".join(cause.split()), file=sys.stderr)
             sys.exit(1)
+        if (line := _describe_path(error, args)) is not None:
+            print(printable(f"{name}: {' '.join(line.split())}"), file=sys.stderr)
+            sys.exit(2)
         from mjtrain.launcher.failure import final_message
 
         print(final_message(error), file=sys.stderr)
         sys.exit(1)
     _can_be_read()  # or Python would complain at its end
+
+
+def _describe_path(error: Exception, args: Sequence[str]) -> str | None:
+    """Name the argument with a path that may not be opened or is too long; None if an exception says something else."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EACCES, errno.ENAMETOOLONG):
+        return None
+    if not isinstance(error.filename, str) or hasattr(error, "__notes__"):  # which a job adds
+        return None
+    path, reason = Path(error.filename).absolute(), str(error.strerror)
+    words = ["", *(part for arg in args for part in (arg.split("=", 1) if arg.startswith("--") else [arg]))]
+    given = [  # flags count more, and then what is further to the end of the path
+        (flag.startswith("--"), place, f"{flag} {word}" if flag.startswith("--") else word)
+        for flag, word in pairwise(words)
+        if (place := f"{path}/".rfind(f"{Path('/', word)}/")) >= 0
+    ]
+    if error.errno == errno.EACCES:
+        locked = [folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK)]
+        reason += f"; the folder {locked[0]} may not be searched" if locked else ""
+    return f"{max(given, default=(False, 0, error.filename))[2]}: cannot be used ({reason})"
 
 
 def _can_be_read() -> bool:

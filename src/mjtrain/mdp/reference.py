@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,7 +183,7 @@ def list_clips(file: str) -> list[Path]:
         RequestError: The folder has none.
     """
     path = Path(file)
-    if not path.is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises if the name is too long
         return [path]
     found = sorted(path.glob("*.npz"))
     if not found:

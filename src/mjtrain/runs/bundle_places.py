@@ -27,6 +27,7 @@ from mjtrain.runs.storage import Storage, StorageError, check_url, hide_query, s
 from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import partial_path, read_regular, replacing
+from mjtrain.runtime.machine import is_writable
 
 GROUP = "mjtrain.policies"
 """Entry-point group in which a package registers folders with bundles: name of a task -> module:object, the folder. The
@@ -127,9 +128,8 @@ def check_destination(destination: str) -> None:
         )
     elif scheme:
         check_url("push", destination)
-    elif destination.endswith(".zip"):
-        if Path(destination).exists():
-            raise RequestError(f"{destination}: exists; give a new file")
+    elif destination.endswith(".zip") and Path(destination).exists():
+        raise RequestError(f"{destination}: exists; give a new file")
     else:
         _check_new(Path(destination))
 
@@ -137,6 +137,8 @@ def check_destination(destination: str) -> None:
 def _check_new(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RequestError(f"{folder}: exists and is not empty; give a new folder")
+    if not is_writable(folder.absolute()):
+        raise RequestError(f"{folder}: cannot be written")
 
 
 def cache_dir(kind: str) -> Path:

@@ -1,6 +1,7 @@
 """Where a run lives, how its records are read, and how a refused request leaves nothing behind."""
 
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -27,10 +28,13 @@ _LOGS = "torchrunx"
 
 def name_run_dir(config: TrainConfig) -> Path:
     """Name the run directory of this second: {log_root}/{experiment}/{date}_{time}[_{run_name}], absolute."""
-    if "/" in config.run.run_name:
-        raise RequestError(f"--run-name {config.run.run_name}: must not contain a slash; --log-root chooses the folder")
+    given = config.run.run_name
+    if "/" in given:
+        raise RequestError(f"--run-name {given}: must not contain a slash; --log-root chooses the folder")
+    if len(os.fsencode(given)) > 235:  # a file name has at most 255, of which the date and the time take 20
+        raise RequestError(f"--run-name {given}: must have at most 235 bytes")
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    return experiment_dir(config) / "_".join(filter(None, (stamp, config.run.run_name)))
+    return experiment_dir(config) / "_".join(filter(None, (stamp, given)))
 
 
 def make_run_dir(config: TrainConfig) -> Path:
@@ -54,7 +58,7 @@ def make_run_dir(config: TrainConfig) -> Path:
 def experiment_dir(config: TrainConfig) -> Path:
     """Name the folder in which a new run is made, absolute."""
     given, own = config.agent.experiment_name, config.task_name
-    if "/" in given or given in (".", ".."):
+    if "/" in given or given in (".", "..") or len(os.fsencode(given)) > 255:
         raise RequestError(f"--agent.experiment-name {given}: must be a file name; --log-root chooses the folder")
     if own is not None and ("/" in own or own in ("", ".", "..")):
         raise RequestError(f"TaskConfig.name {own!r}: must be a file name, as runs of the task live in {own!r}")

@@ -17,6 +17,7 @@ from mjtrain.config import ImitationConfig
 from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.evaluation.export import verify
 from mjtrain.evaluation.export.metadata import KEY
+from mjtrain.evaluation.export.sources import _without_folder
 from mjtrain.learning.rsl_rl.cnn_model import _normalise
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
@@ -256,3 +257,8 @@ def test_runtimes_normalise_images_as_exactly_as_torch(tmp_path: Path) -> None:
     exact = images.double() - images.double().mean((-2, -1), keepdim=True)
     exact *= torch.rsqrt(exact.square().mean((-2, -1), keepdim=True) + 1e-5)
     np.testing.assert_allclose(np.asarray(given), exact.numpy(), rtol=0, atol=2e-4)
+
+
+def test_a_parameter_may_be_too_long_for_the_name_of_a_file(tmp_path: Path) -> None:
+    expression = "|".join(f"joint_{number}" for number in range(100))
+    assert [_without_folder(value) for value in (expression, str(tmp_path / "clips"), 3)] == [expression, "clips", 3]

@@ -70,13 +70,13 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
 
     try:
         out = out.resolve()
-    except RuntimeError as error:  # links in a circle
-        raise RequestError(f"--out {out}: cannot be written ({error})") from error
-    if out.exists() and not out.is_dir():
-        raise RequestError(f"--out {out}: is a file; give a folder")
+        if out.exists() and not out.is_dir():
+            raise RequestError(f"--out {out}: is a file; give a folder")
+        partial = partial_path(out / "export" if out.is_dir() else out)  # an existing folder may be on another disk
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise RequestError(f"--out {out}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
     player = Player(context, run, num_envs=min(10, num_observations))
     assert player.policy is not None
-    partial = partial_path(out / "export" if out.is_dir() else out)  # an existing folder may be on another disk
     try:
         partial.mkdir(parents=True)
         metadata = describe_policy(run, player.env, player.policy)

@@ -85,7 +85,7 @@ _REFUSALS = re.compile(
     r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidBucketName|PermanentRedirect|"
     r"AuthorizationHeaderMalformed|AuthenticationFailed|AuthorizationPermissionMismatch|AllAccessDisabled|"
     r"\b40[13]\b (Unauthorized|Forbidden)|status.{0,20}\b40[13]\b|PermissionDenied|UnauthenticatedError|"
-    r"Permission denied|Read-only file system|Not a directory"
+    r"Permission denied|Read-only file system|Not a directory|File name too long"
 )
 """What the messages of obstore, of storages and of file systems say then."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from mjtrain.runs.storage import Storage, StorageError
+from mjtrain.runtime.machine import nearest_existing
 from mjtrain.tools.doctor.finding import Finding, Question, failure, ok
 from mjtrain.tools.doctor.log_root import PREFIX
 
@@ -45,6 +46,6 @@ def check(question: Question) -> list[Finding]:
 def _missing_folders(url: str) -> Iterator[Path]:
     """Yield the folders that a file:// URL creates, the innermost first."""
     folder = Path(unquote(urlsplit(url).path))
-    while urlsplit(url).scheme == "file" and not folder.exists():
+    while urlsplit(url).scheme == "file" and nearest_existing(folder) != folder:
         yield folder
         folder = folder.parent
