@@ -221,19 +221,26 @@ def test_a_name_that_is_too_long_is_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["robot.urdf"]
 
 
-@pytest.mark.parametrize("program", ["runs --log-root locked/logs", "plot locked/logs"])
-def test_a_folder_that_may_not_be_searched_is_named(program: str, tmp_path: Path) -> None:
-    locked = tmp_path / "locked"
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("runs --log-root {locked}/logs", "runs: --log-root {locked}/logs: cannot be used ({reason})"),
+        ("plot {locked}", "plot: {locked}: cannot be used ({reason})"),
+        ("plot Cartpole-Balance", "plot: Cartpole-Balance: no run of this task below logs has metrics"),
+    ],
+)
+def test_a_folder_that_may_not_be_searched_is_named_or_passed_over(program: str, says: str, tmp_path: Path) -> None:
+    locked = tmp_path / "logs" / "cartpole_balance" / "2026-01-02_03-04-05"
+    locked.parent.mkdir(parents=True)
     locked.mkdir(mode=0)
-    command = [sys.executable, "-m", "mjtrain", *program.split()]
+    command = [sys.executable, "-m", "mjtrain", *program.format(locked=locked).split()]
     if os.geteuid() == 0:  # who may search all folders, unless these rights are given up
         if shutil.which("setpriv") is None:
             pytest.skip("as root this needs the program setpriv")
         command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(60), check=False)
     reason = f"Permission denied; the folder {locked} may not be searched"
-    said = f"{program.replace(' ', ': ', 1)}: cannot be used ({reason})\n"
-    assert (done.returncode, done.stderr) == (2, said)
+    assert (done.returncode, done.stderr) == (2, says.format(locked=locked, reason=reason) + "\n")
 
 
 def test_other_errors_of_files_keep_their_traceback(capsys: pytest.CaptureFixture[str]) -> None:

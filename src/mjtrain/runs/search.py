@@ -73,7 +73,7 @@ def find_runs(search: RunSearch) -> Iterator[Path]:
 def _list_folders(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
-            return [Path(entry.path) for entry in entries if entry.is_dir()]
+            return [Path(entry.path) for entry in entries if entry.is_dir() and os.access(entry.path, os.X_OK)]
     except OSError:
         return []
 
