@@ -11,6 +11,7 @@ from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
 from mjtrain.runs.checkpoint import find_valid_checkpoint, require_checkpoint
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import read_learner
+from mjtrain.runs.resume import find_resumed_here
 from mjtrain.runs.run_dir import load_params, read_params
 from mjtrain.runs.search import RunSearch, find_runs
 from mjtrain.runs.trained_run import is_run
@@ -48,8 +49,9 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     place = Path(algorithm.teacher_run).absolute()
     is_shared = algorithm.teacher_run == PRETRAINED or (algorithm.teacher_run != "" and is_place(algorithm.teacher_run))
     is_gone = algorithm.teacher_run == AUTO or is_shared or not place.exists()
-    if algorithm.teacher_run and is_gone and (recorded := _read_recorded(config)) is not None:
-        if asked not in (None, AUTO, _read_asked(config)):
+    resumed = find_resumed_here(config)
+    if algorithm.teacher_run and is_gone and (recorded := _read_recorded(config, resumed)) is not None:
+        if asked not in (None, AUTO, _read_asked(resumed)):
             _check_same(asked, _open_shared(algorithm) if is_shared else place, recorded)
         return replace(config, agent=_with_teacher(agent, recorded.algorithm, recorded.obs_groups["teacher"]))
     if algorithm.teacher_run == AUTO:
@@ -62,7 +64,7 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     elif is_shared:
         place = _open_shared(algorithm)
     checkpoint = _find_checkpoint(algorithm.teacher_run, place)
-    if asked is not None and (recorded := _read_recorded(config)) is not None:
+    if asked is not None and (recorded := _read_recorded(config, resumed)) is not None:
         _check_same(asked, checkpoint, recorded)
     theirs = load_params(checkpoint.parent, "env")
     if (learner := read_learner(checkpoint.parent).name) != DEFAULT_LEARNER:
@@ -124,11 +126,11 @@ def _with_teacher(agent: AgentConfig, known: Any, groups: tuple[str, ...]) -> Ag
     return replace(agent, algorithm=algorithm, obs_groups={"teacher": groups, **agent.obs_groups})
 
 
-def _read_recorded(config: TrainConfig) -> AgentConfig | None:
+def _read_recorded(config: TrainConfig, resumed: Path | None) -> AgentConfig | None:
     """Return what the run that is resumed recorded, if it is here and of a distillation."""
-    if not isinstance(config.run.resume, str):
+    if resumed is None:
         return None
-    content = read_params(Path(config.run.resume), "agent")
+    content = read_params(resumed, "agent")
     try:
         recorded = from_plain(AgentConfig, content) if content else None
     except ValueError:
@@ -137,13 +139,13 @@ def _read_recorded(config: TrainConfig) -> AgentConfig | None:
         return None
     assert isinstance(config.agent.algorithm, ImitationConfig)
     if config.agent.algorithm.teacher is None:
-        check_teacher(Path(config.run.resume), recorded.algorithm.teacher)
+        check_teacher(resumed, recorded.algorithm.teacher)
     return recorded
 
 
-def _read_asked(config: TrainConfig) -> str | None:
+def _read_asked(resumed: Path | None) -> str | None:
     """Return the --teacher with which the run that is resumed was started last."""
-    return read_params(Path(str(config.run.resume)), "launch").get("run", {}).get("teacher")
+    return None if resumed is None else read_params(resumed, "launch").get("run", {}).get("teacher")
 
 
 def _check_same(asked: str, found: Path, recorded: AgentConfig) -> None:

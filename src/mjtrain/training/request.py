@@ -183,7 +183,8 @@ def _complete(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainConfig, s
     problems = list(find_rule_problems(config))  # which losses there are depends on the learner
     if problems:
         raise RequestError.of(problems)
-    return resolve_requeue(resolve_teacher(config), launch, os.environ)
+    config, job = resolve_requeue(config, launch, os.environ)  # first, because it decides which run is resumed
+    return resolve_teacher(config), job
 
 
 def _plan(config: TrainConfig, launch: LaunchConfig) -> LaunchPlan:

@@ -13,7 +13,7 @@ import torch
 from tensordict import TensorDict
 
 import mjtrain
-from mjtrain.api import make_train_config
+from mjtrain.api import make_train_config, start_training
 from mjtrain.config import AgentConfig, DaggerConfig, LaunchConfig, ModelConfig, TrainConfig, from_plain, to_plain
 from mjtrain.learning.rsl_rl.dagger import RolloutBuffer, shift_images
 from mjtrain.mdp import observation
@@ -311,3 +311,27 @@ def test_a_flag_names_the_teacher(teacher_run: Path) -> None:
     found = resolve_teacher(replace(config, run=replace(config.run, teacher=str(teacher_run))))
     assert isinstance(found.agent.algorithm, DaggerConfig)
     assert found.agent.algorithm.teacher_run == str(teacher_run / "model_1.pt")
+
+
+def test_the_teacher_of_a_resumed_run_is_known_however_the_run_is_named(
+    teacher_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = shutil.copytree(teacher_run, tmp_path / "teachers" / teacher_run.name)
+    config = student("auto", teacher_task="Cartpole-Balance")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    options: dict[str, Any] = {"max_iterations": 1, "log_root": str(tmp_path / "logs"), "logger": "none"}
+    config = replace(config, run=replace(config.run, run_name="slurm-7", **options))
+    first = start_training(replace(config, run=replace(config.run, teacher=str(gone), resume="auto")), ALONE)
+    shutil.rmtree(gone)
+    queued = replace(ALONE, requeue_on_signal=True)
+    ways: list[tuple[Any, LaunchConfig]] = [(first.run_dir.name, ALONE), (True, ALONE), ("auto", ALONE), (None, queued)]
+    for resume, launch in ways:
+
+        def resolve(teacher: Any, resume: Any = resume, launch: LaunchConfig = launch) -> Any:
+            run = replace(config.run, max_iterations=2, resume=resume, teacher=teacher)
+            return resolve_training(replace(config, run=run), launch).config.agent.algorithm
+
+        assert resolve(None).teacher_run == str(gone / "model_1.pt")
+        assert resolve(str(gone)).teacher_run == str(gone / "model_1.pt")
+        with pytest.raises(RequestError, match=rf"--teacher {teacher_run}: the resumed run learns from {gone}"):
+            resolve(str(teacher_run))
