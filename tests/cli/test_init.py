@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mjtrain.cli.init import main
+from mjtrain.tools import new_project
 from support.machine import patience
 
 BIN = Path(sys.executable).parent
@@ -68,6 +69,17 @@ def test_one_line_and_status_2(
     assert line.startswith("init: ")
     assert words in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "there"]
+
+
+def test_what_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = shutil.copytree(new_project.TEMPLATE, tmp_path / "template")
+    (template / "zzz").write_bytes(b"\xff")  # is not text, which ends the writing
+    with monkeypatch.context() as patch:
+        patch.setattr(new_project, "TEMPLATE", template)
+        with pytest.raises(UnicodeDecodeError):
+            new_project.write_project("arms", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["template"]
+    assert new_project.write_project("arms", tmp_path)[0] == tmp_path / "arms"
 
 
 @pytest.mark.process

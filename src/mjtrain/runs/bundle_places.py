@@ -26,7 +26,7 @@ from mjtrain.runs.bundle_hub import push_to_hub, read_hub, split_hub
 from mjtrain.runs.storage import Storage, StorageError, check_url, hide_query, split_url
 from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import OutsideError, RequestError
-from mjtrain.runtime.files import partial_path, read_regular, replacing
+from mjtrain.runtime.files import filling, read_regular, replacing, saying_where
 from mjtrain.runtime.machine import is_writable
 
 GROUP = "mjtrain.policies"
@@ -79,7 +79,8 @@ def pull_bundle(place: str, folder: Path) -> Manifest:
     _check_new(folder)
     source = open_bundle(place)
     manifest = parse_manifest((source / MANIFEST).read_bytes(), place)
-    _copy(source, [*manifest.files, MANIFEST], folder)
+    with saying_where("pull", folder):
+        _copy(source, [*manifest.files, MANIFEST], folder)
     return manifest
 
 
@@ -102,19 +103,26 @@ def push_bundle(folder: Path, destination: str) -> None:
         for name in names:
             with (folder / name).open("rb") as file:
                 storage.upload(name, file)
-    elif destination.endswith(".zip"):
-        Path(destination).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(Path(destination)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in names:
-                archive.write(folder / name, name)
     else:
-        _copy(folder, names, Path(destination))
+        with saying_where("push", destination):
+            _write_local(folder, names, Path(destination))
+
+
+def _write_local(folder: Path, names: Sequence[str], place: Path) -> None:
+    if not place.name.endswith(".zip"):
+        _copy(folder, names, place)
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(place) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.write(folder / name, name)
 
 
 def _copy(source: Path, names: Sequence[str], folder: Path) -> None:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / name, folder / name)
+    with filling(folder) as partial:
+        for name in names:
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, partial / name)
 
 
 def check_destination(destination: str) -> None:
@@ -127,7 +135,9 @@ def check_destination(destination: str) -> None:
             f"push {destination}: mjtrain cannot write to a web server; push to a folder, hf:// or s3://"
         )
     elif scheme:
-        check_url("push", destination)
+        url = check_url("push", destination)
+        if scheme != "file":
+            Storage(url).size(MANIFEST)  # raises if the storage cannot be reached
     elif destination.endswith(".zip") and Path(destination).exists():
         raise RequestError(f"{destination}: exists; give a new file")
     else:
@@ -161,15 +171,13 @@ def _is_intact(folder: Path, manifest: Manifest) -> bool:
 
 def _fetch(manifest: Manifest, data: bytes, read: Read, place: str, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = partial_path(folder)
-    partial.mkdir(mode=0o700)
     try:
-        fetch_bundle(manifest, read, place, partial)
-        (partial / MANIFEST).write_bytes(data)
-        with contextlib.suppress(FileExistsError):  # another process has fetched it meanwhile
-            partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        with filling(folder) as partial:
+            fetch_bundle(manifest, read, place, partial)
+            (partial / MANIFEST).write_bytes(data)
+    except OSError:
+        if not _is_intact(folder, manifest):  # by another process, meanwhile
+            raise
 
 
 def _make_reader(place: str) -> Read:

@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import secrets
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -72,6 +73,30 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     finally:
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def filling(folder: Path) -> Iterator[Path]:
+    """Make a new or empty folder whole at the end of the with block; an exception leaves nothing in it.
+
+    Yields:
+        The folder to write into until then.
+
+    Raises:
+        OSError: It could not be written, or has content meanwhile.
+    """
+    folder = folder.resolve()
+    is_there = folder.is_dir()  # then it stays, because it may be on another disk or somebody's current folder
+    partial = partial_path(folder / "new" if is_there else folder)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        for path in sorted(partial.iterdir()) if is_there else ():
+            path.rename(folder / path.name)
+        if not is_there:
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

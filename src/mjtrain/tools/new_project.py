@@ -9,6 +9,7 @@ from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import filling
 
 TEMPLATE = Path(__file__).parent / "project_template"
 """The project as it is written, under the name my-robots."""
@@ -37,14 +38,15 @@ def write_project(name: str, parent: Path) -> tuple[Path, str]:
     title = "-".join(part.capitalize() for part in package.split("_") if part)
     names = {"my_robots": package, "my-robots": package.replace("_", "-"), "My-Robots": title}
     try:
-        for source in sorted(TEMPLATE.rglob("*")):
-            if source.is_file() and "__pycache__" not in source.parts:
-                place = str(source.relative_to(TEMPLATE))
-                target = folder / _rename(".gitignore" if place == "gitignore" else place, names)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(_rename(source.read_text(), names))
-        with (folder / "pyproject.toml").open("a") as file:
-            file.write(_uv_source())
+        with filling(folder) as partial:
+            for source in sorted(TEMPLATE.rglob("*")):
+                if source.is_file() and "__pycache__" not in source.parts:
+                    place = str(source.relative_to(TEMPLATE))
+                    target = partial / _rename(".gitignore" if place == "gitignore" else place, names)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_text(_rename(source.read_text(), names))
+            with (partial / "pyproject.toml").open("a") as file:
+                file.write(_uv_source())
     except OSError as error:
         raise RequestError(f"{name}: {folder} cannot be written ({error.strerror})") from error
     return folder, f"{title}-Pendulum"

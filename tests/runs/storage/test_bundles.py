@@ -26,6 +26,7 @@ from mjtrain.cli import export, play, pull, push
 from mjtrain.config import AgentConfig, DaggerConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runs import bundle as bundles
+from mjtrain.runs import bundle_places
 from mjtrain.runs.bundle import MANIFEST, fetch_bundle, parse_manifest
 from mjtrain.runs.bundle_places import GROUP, is_place, open_bundle
 from mjtrain.runtime.errors import OutsideError, RequestError
@@ -381,6 +382,34 @@ def test_more_than_was_announced_is_not_kept(bundle: Path, tmp_path: Path, monke
         open_bundle(str(bundle))
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_what_is_interrupted_leaves_nothing(exists: bool, bundle: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    if exists:
+        there.mkdir()
+    for name in (MANIFEST, "README.md"):
+        moved = (bundle / name).rename(tmp_path / name)
+        with pytest.raises((OSError, OutsideError)):
+            bundle_places.push_bundle(bundle, str(there))
+        moved.rename(bundle / name)
+        assert [path.name for path in tmp_path.glob("there*/**/*")] == []
+        assert there.exists() == exists
+    bundle_places.push_bundle(bundle, str(there))
+    assert same(bundle, there)
+
+
+def test_two_processes_may_fetch_a_bundle_at_once(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*args: Any) -> None:
+        fetch_bundle(*args)
+        monkeypatch.setattr(bundle_places, "fetch_bundle", fetch_bundle)
+        open_bundle(str(bundle))  # as the other one
+
+    monkeypatch.setattr(bundle_places, "fetch_bundle", fetch)
+    folder = open_bundle(str(bundle))
+    assert same(folder, bundle)
+    assert list(folder.parent.iterdir()) == [folder]
+
+
 def test_what_cannot_be_done_is_said(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not is_place("Cartpole-Balance")
     (tmp_path / "odd.zip").write_bytes(b"PK")
@@ -399,6 +428,9 @@ def test_what_cannot_be_done_is_said(bundle: Path, tmp_path: Path, capsys: pytes
         ((push, "Cartpole-Balance", "http://localhost/x"), "cannot write to a web server"),
         ((push, "Cartpole-Balance", "ftp://host/x"), "s3://"),
         ((push, str(tmp_path / "odd.zip"), str(tmp_path / "odd.zip")), "exists"),
+        ((push, "no-run", str(tmp_path / "odd.zip" / "new")), "odd.zip/new: cannot be written"),
+        ((push, "no-run", str(tmp_path / "odd.zip" / "new.zip")), "odd.zip/new.zip: cannot be written"),
+        ((pull, "pretrained:nothing", str(tmp_path / "odd.zip" / "new")), "odd.zip/new: cannot be written"),
     ):
         module, *args = words
         with pytest.raises(SystemExit) as end:
