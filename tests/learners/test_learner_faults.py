@@ -4,6 +4,7 @@ import copy
 import json
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from small_task import SAVE_INTERVAL, STEPS
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.config import LaunchConfig, LearnerConfig
+from mjtrain.config import LaunchConfig, LearnerConfig, PpoConfig
 from mjtrain.learning.drift import RanksDriftedError
 from mjtrain.learning.persistence import as_tensors
 from mjtrain.learning.registry import make_learner
@@ -114,6 +115,36 @@ def find_tensors(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from find_tensors(item, f"{name}[{index}]")
+
+
+def _find_rates(context: RankContext, name: str, schedule: str) -> list[float]:
+    """Return the step sizes of a learner that was made with another one than its checkpoint has, and learned on."""
+    made: list[Any] = []
+    for rate in (1e-3, 3e-3):
+        config = make_train_config(TASK)
+        algorithm = PpoConfig(num_learning_epochs=1, num_mini_batches=1, learning_rate=rate, schedule=schedule)  # pyright: ignore
+        agent = replace(config.agent, algorithm=algorithm)
+        own = LearnerConfig(name=name, settings=LEARNERS[name][0])
+        made.append(make_learner(context, make_env(context, config), agent, own))
+    before, after = (learner._algorithm for learner in made)
+    list(made[0].iterate(1))
+    content = copy.deepcopy(as_tensors(before.state_dict()))
+    after.load_state_dict({**content, "learning_rate": before.learning_rate, "iter": 1}, Path())
+    rates = [before.learning_rate, after.learning_rate]
+    if (optimizer := after.state_dict().get("optimizer")) is not None:
+        rates.append(optimizer["param_groups"][0]["lr"])
+    if schedule == "fixed":
+        list(made[1].iterate(1))
+        rates.append(after.learning_rate)
+    return rates
+
+
+def test_a_fixed_step_size_is_that_of_the_command_that_resumes(learner: str) -> None:
+    one = LaunchConfig(gpu_ids=None, num_threads=1)
+    first, *then = mjtrain.launch(_find_rates, learner, "fixed", launch=one)
+    assert (first, set(then)) == (1e-3, {3e-3})
+    first, *then = mjtrain.launch(_find_rates, learner, "adaptive", launch=one)
+    assert set(then) == {first}
 
 
 def _let_rank_1_drift(context: RankContext, name: str) -> dict[str, str]:

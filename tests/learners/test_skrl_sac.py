@@ -68,10 +68,13 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, settings: str, n
     assert max(mjtrain.export(straight, observations=20).differences.values()) < 1e-5
 
 
-def make(context: RankContext, settings: dict[str, Any] = SETTINGS) -> tuple[Any, Any]:
+def make(context: RankContext, settings: dict[str, Any] = SETTINGS, rate: float | None = None) -> tuple[Any, Any]:
     config = make_train_config("Cartpole-Balance", num_envs=4)
     env = make_env(context, config)
-    learner: Any = make_learner(context, env, config.agent, LearnerConfig(name="skrl_sac", settings=settings))
+    agent = config.agent
+    if rate is not None:
+        agent = replace(agent, algorithm=replace(agent.algorithm, learning_rate=rate))
+    learner: Any = make_learner(context, env, agent, LearnerConfig(name="skrl_sac", settings=settings))
     return env, learner
 
 
@@ -90,6 +93,16 @@ def test_a_memory_of_another_size_begins_empty() -> None:
         return sizes
 
     assert mjtrain.launch(move, launch=CPU) == [0, 4 * 40, 0]
+
+
+def test_the_step_size_is_that_of_the_command_that_resumes() -> None:
+    def move(context: RankContext) -> set[float]:
+        (_, learner), (_, other) = (make(context, rate=rate) for rate in (1e-3, 3e-3))
+        other._algorithm.load_state_dict(learner._algorithm.state_dict(), Path("model_1.pt"))
+        state = other._algorithm.state_dict()
+        return {state[f"{name}_optimizer"]["param_groups"][0]["lr"] for name in ("policy", "critic", "entropy")}
+
+    assert mjtrain.launch(move, launch=CPU) == {3e-3}
 
 
 @pytest.mark.parametrize("learned", [True, False])

@@ -102,6 +102,14 @@ def broadcast_modules(modules: Mapping[str, nn.Module], collectives: Collectives
                 dist.broadcast(tensor, 0)
 
 
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any], *, keeps_rate: bool) -> None:
+    """Take the state of a checkpoint's optimiser, but with keeps_rate not its step size."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    optimizer.load_state_dict({**state})
+    for group, rate in zip(optimizer.param_groups, rates, strict=True) if keeps_rate else ():
+        group["lr"] = rate
+
+
 def load_modules(modules: Mapping[str, nn.Module], content: Mapping[str, Any], path: Path) -> None:
     """Take parameters and buffers from a checkpoint; nothing changes if they do not fit.
 

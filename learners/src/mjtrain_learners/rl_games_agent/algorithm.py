@@ -13,13 +13,14 @@ from gymnasium.spaces import Box
 from rl_games.algos_torch.torch_ext import mean_list
 from rl_games.common.algo_observer import AlgoObserver
 from rl_games.common.ivecenv import IVecEnv
+from rl_games.common.schedulers import IdentityScheduler
 from rl_games.common.tr_helpers import DefaultRewardsShaper
 
 from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, TaskEnv, TrainingLoop
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.rl_games_agent.agent import JobAgent
 from mjtrain_learners.rl_games_agent.translation import translate
-from mjtrain_learners.weights import broadcast_modules, load_modules
+from mjtrain_learners.weights import broadcast_modules, load_modules, load_optimizer
 
 
 class RlGamesAlgorithm:
@@ -126,9 +127,12 @@ class RlGamesAlgorithm:
     def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
         """Continue from a checkpoint; see `Algorithm`."""
         self.load_weights(content, path)
-        for name, part in {**self._optimizers, "scaler": self._agent.scaler}.items():
-            part.load_state_dict(content[name])
-        self._agent.last_lr = content["learning_rate"]
+        self._agent.scaler.load_state_dict(content["scaler"])
+        for name, optimizer in self._optimizers.items():
+            schedule = (self._agent if name == "optimizer" else self._agent.central_value_net).scheduler
+            load_optimizer(optimizer, content[name], keeps_rate=isinstance(schedule, IdentityScheduler))
+        if not isinstance(self._agent.scheduler, IdentityScheduler):
+            self._agent.last_lr = content["learning_rate"]
         self._agent.epoch_num = content["iter"]  # of the linear schedule
         if self._agent.has_central_value:
             self._agent.central_value_net.epoch_num = content["iter"]

@@ -232,7 +232,8 @@ class SkrlJaxAlgorithm:
             optimiser = getattr(ppo, name)
             check_shapes(to_named(optimiser.state), content, name, path)
             setattr(ppo, name, optimiser.replace(state=from_named(optimiser.state, content[name])))
-        ppo.policy_learning_rate = ppo.value_learning_rate = content["learning_rate"]
+        if ppo.policy_scheduler is not None:
+            ppo.policy_learning_rate = ppo.value_learning_rate = content["learning_rate"]
 
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take the models and normalisers of a checkpoint; nothing changes if they do not fit."""

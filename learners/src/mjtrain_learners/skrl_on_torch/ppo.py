@@ -16,6 +16,7 @@ from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Critic, SkrlBase, fill_in_scalers
 from mjtrain_learners.skrl_settings import translate, update_ppo
+from mjtrain_learners.weights import load_optimizer
 
 
 class NotedKlAdaptiveLr(KLAdaptiveLR):
@@ -138,7 +139,7 @@ class SkrlAlgorithm(SkrlBase):
     def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
         """Continue from a checkpoint; see `Algorithm`."""
         self.load_weights(content, path)
-        self._ppo.optimizer.load_state_dict(content["optimizer"])
+        load_optimizer(self._ppo.optimizer, content["optimizer"], keeps_rate=self._ppo.scheduler is None)
         self._ppo.scaler.load_state_dict(content["scaler"])
 
     def rank_state(self) -> dict[str, Any]:

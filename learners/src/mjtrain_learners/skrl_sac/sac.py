@@ -13,6 +13,7 @@ from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Critic, SkrlBase, fill_in_scalers
 from mjtrain_learners.skrl_sac import translate
+from mjtrain_learners.weights import load_optimizer
 
 
 class BoundedActor(Actor):
@@ -152,7 +153,7 @@ class SacAlgorithm(SkrlBase):
             )
         self.load_weights(content, path)
         for name in self._optimizers():
-            sac.checkpoint_modules[name].load_state_dict(content[name])
+            load_optimizer(sac.checkpoint_modules[name], content[name], keeps_rate=True)
         sac.scaler.load_state_dict(content["scaler"])
         if sac.cfg.learn_entropy:
             with torch.no_grad():
