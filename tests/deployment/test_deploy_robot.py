@@ -85,6 +85,14 @@ def test_a_policy_acts_on_a_robot_in_another_process_without_torch(lift: Path, t
     assert "damped by the controller (stop)" in err
 
 
+def test_a_full_disk_does_not_take_the_report(lift: Path) -> None:
+    done = start(lift, "--seconds", "0.2", "--standing-s", "0.1", "--damped-s", "0.1", "--json", "--log", "/dev/full")
+    out, err = done.communicate(timeout=patience(60))
+    assert done.returncode == 1
+    assert json.loads(out.rstrip().rpartition("\n")[0])["ended"] == COMPLETED
+    assert err.splitlines()[-1] == "deploy: --log /dev/full: cannot be written (No space left on device)"
+
+
 def test_the_robot_damps_itself_where_the_controller_is_killed(lift: Path) -> None:
     process = start(lift, "--seconds", "600", "--standing-s", "0.1", "--damped-s", "0.1", watchdog_s=patience(1))
     try:

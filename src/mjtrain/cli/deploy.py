@@ -143,7 +143,17 @@ def _main(argv: list[str]) -> None:
 
 
 def _run(options: Options, policy: Any, commands: Any, process: Any) -> None:
-    from mjtrain.deployment.control_loop import COMPLETED, STOPPED, Controller, Phases, TickLog
+    from mjtrain.deployment.control_loop import TickLog
+
+    log = TickLog(options.log)
+    try:
+        _deploy(options, policy, commands, process, log)
+    finally:
+        log.write()  # after all else: a disk may be full
+
+
+def _deploy(options: Options, policy: Any, commands: Any, process: Any, log: Any) -> None:
+    from mjtrain.deployment.control_loop import COMPLETED, STOPPED, Controller, Phases
     from mjtrain.deployment.limits import Limits
     from mjtrain.deployment.observation import make_observer
     from mjtrain.deployment.run_policy import report
@@ -157,11 +167,9 @@ def _run(options: Options, policy: Any, commands: Any, process: Any) -> None:
         stale_s=options.stale_s,
         late_ticks=options.late_ticks,
     )
-    log = TickLog(options.log)
     stopped: list[int] = []
     handlers: dict[int, Any] = {}
     with contextlib.ExitStack() as stack:
-        stack.callback(log.write)  # after the robot was closed: a disk may be full
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # where the SDK of Unitree writes its messages
         stack.callback(lambda: [signal.signal(number, handler) for number, handler in handlers.items()])
         robot = stack.enter_context(contextlib.closing(_connect(options, policy, process)))
