@@ -49,8 +49,7 @@ def _main(argv: list[str]) -> None:
     from mjtrain.launcher import launch
 
     check_viewer(config)
-    if config.record is None and config.record_format != "npz":
-        raise RequestError(f"--record-format {config.record_format}: needs --record DIR")
+    _check_without_effect(config)
     if len(written := _writes(config)) > 1:
         raise RequestError(f"{' '.join(written)}: give one of them, because each plays its own episodes")
     if written and (config.viewer != "none" or config.replay is not None):
@@ -87,6 +86,22 @@ def _main(argv: list[str]) -> None:
         from mjtrain.evaluation.summary_table import print_comparison, print_summary
 
         (print_summary if config.sim_to_sim is None else print_comparison)(report)
+
+
+def _check_without_effect(config: PlayConfig) -> None:
+    """Refuse options of something that was not asked for."""
+    for name, flag, is_asked in (
+        ("viewer_host", "--viewer web", config.viewer == "web"),
+        ("viewer_port", "--viewer web", config.viewer == "web"),
+        ("follow", "--viewer", config.viewer != "none"),
+        ("video_length_s", "--video FILE", config.video is not None),
+        ("html_episodes", "--html FILE", config.html is not None),
+        ("html_length_s", "--html FILE", config.html is not None),
+        ("record_format", "--record DIR", config.record is not None),
+    ):
+        value = getattr(config, name)
+        if not is_asked and value != getattr(PlayConfig, name):
+            raise RequestError(f"--{name.replace('_', '-')}{f' {value}' * (value is not True)}: needs {flag}")
 
 
 def _writes(config: PlayConfig) -> list[str]:

@@ -131,9 +131,9 @@ def _check_wandb(options: Options) -> None:
     """Refuse options that say how this machine is used, where W&B's agents start the trainings."""
     if options.wandb is None:
         return
-    for name in ("jobs", "cores_per_trial", "gpus_per_trial", "shared", "sweep_dir"):
-        value = getattr(options, name)
-        if value is not None and value is not False:  # 0 is given, too
+    here = ("jobs", "cores_per_trial", "gpus_per_trial", "start_timeout_s", "stall_timeout_s", "shared", "sweep_dir")
+    for name in here:
+        if getattr(options, name) != getattr(Options, name):
             raise RequestError(f"--{name.replace('_', '-')}: has no meaning with --wandb; each agent starts one run")
 
 

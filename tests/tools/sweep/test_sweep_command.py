@@ -41,6 +41,8 @@ CASES = [
         "--param agent.algorithm.learning-rate: is a fixed flag after -- too; leave out one of them",
     ),
     (f"Cartpole-Balance {RATE} --wandb w.yaml --jobs 2 {SMALL}", "--jobs: has no meaning with --wandb"),
+    (f"Cartpole-Balance {RATE} --wandb w.yaml --start-timeout-s 9 {SMALL}", "--start-timeout-s: has no meaning with"),
+    (f"Cartpole-Balance {RATE} --wandb w.yaml --stall-timeout-s 9 {SMALL}", "--stall-timeout-s: has no meaning with"),
     (f"Cartpole-Balance {RATE} --wandb w.yaml --gpus-per-trial 0 {SMALL}", "--gpus-per-trial: has no meaning with"),
     (
         f"Cartpole-Balance {RATE} --wandb w.yaml --seeds-per-trial 2 {SMALL}",

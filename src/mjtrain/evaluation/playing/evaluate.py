@@ -89,6 +89,9 @@ def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
     if not isinstance(run.env, EnvConfig):
         if config.engine != "auto":
             raise RequestError(f"--engine {config.engine}: {run.env.label} brings its own physics")
+        for name in ("noise", "pushes", "randomization"):
+            if getattr(config, name):
+                raise RequestError(f"--{name}: {run.env.label} is played as it is; leave it out")
         drawn = config.video is not None and isinstance(run.env, GymnasiumConfig)
         ours = (config.replay, config.html, config.record)
         needs_ours = config.viewer != "none" or any(option is not None for option in ours)
