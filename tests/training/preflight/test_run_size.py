@@ -1,13 +1,17 @@
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mjtrain.api import make_train_config
+from mjtrain.api import make_train_config, train
 from mjtrain.config import LaunchConfig
 from mjtrain.env.catalog import load_task
+from mjtrain.runs.requeue import resolve_requeue
+from mjtrain.runs.resume import find_resumed_here
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.config_check import check_config
+from mjtrain.training.preflight.load import resolve_load
 from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
 
 
@@ -50,6 +54,27 @@ def test_a_task_may_have_another_agent_for_gpus_which_keeps_what_the_user_change
     assert chosen == replace(wide, algorithm=replace(asked.algorithm))
     own = make_train_config(replace(task, agent_gpu=wide), agent=task.agent)
     assert choose_agent(own, "cuda:0").agent == task.agent
+
+
+def test_a_requeued_job_loads_weights_also_with_the_agent_for_gpus(tmp_path: Path) -> None:
+    """And its file may be gone when the job resumes its own run."""
+    options: dict[str, Any] = {"log_root": str(tmp_path / "logs"), "logger": "none", "max_iterations": 1, "num_envs": 2}
+    task, alone = load_task("Cartpole-Balance"), LaunchConfig(gpu_ids=None, num_threads=1)
+    run_dir = train(task, launch=alone, **options).run_dir
+    task, launch = replace(task, agent_gpu=replace(task.agent, save_interval=7)), replace(alone, requeue_on_signal=True)
+    config = make_train_config(task, **options, load=str(run_dir))
+    queued, _ = resolve_requeue(config, launch, {"SLURM_JOB_ID": "7"})
+    check_config(choose_agent(queued, "cuda:0"), launch)
+    assert resolve_load(queued).run.load == str(run_dir / "model_1.pt")
+    with pytest.raises(RequestError, match="cannot be combined with --resume"):
+        check_config(queued, alone)
+
+    gone = replace(queued, run=replace(queued.run, load=str(tmp_path / "gone.pt")))
+    with pytest.raises(RequestError, match=r"gone\.pt: no such file"):
+        resolve_load(gone)
+    own = train(task, launch=alone, run_name="slurm-7", **options)
+    assert find_resumed_here(gone) == own.run_dir
+    assert resolve_load(gone) == gone
 
 
 def test_the_default_number_of_environments_is_that_of_where_they_step() -> None:

@@ -32,7 +32,8 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     problems += [*find_type_problems(AgentConfig, config.agent, "--agent")]
     problems += find_type_problems(Annotated[int, AT_LEAST_1], config.default_num_envs, "num_envs of the task")
     problems += [*find_option_problems(config.run), *find_option_problems(launch)]
-    if config.run.resume is not None and config.run.load is not None:
+    is_requeued = launch.requeue_on_signal and config.run.resume == "auto"  # which loads only at the first start
+    if config.run.resume is not None and config.run.load is not None and not is_requeued:
         problems += [f"--load {config.run.load}: cannot be combined with --resume, which brings its own weights"]
     problems += _find_unused_critic(config)
     if own is not None:

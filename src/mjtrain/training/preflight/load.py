@@ -8,17 +8,29 @@ from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
 from mjtrain.runs.checkpoint import find_valid_checkpoint
+from mjtrain.runs.resume import find_resumed_here
 from mjtrain.runs.trained_run import is_run
-from mjtrain.runtime.errors import RequestError, require
+from mjtrain.runtime.errors import OutsideError, RequestError, require
 
 
 def resolve_load(config: TrainConfig) -> TrainConfig:
     """Check --load and --load-critic, and replace a run, {run}/best or a shared policy by the file with its weights.
 
+    A requeued job that finds its own run needs neither, so they may be gone.
+
     Raises:
         RequestError: It is not there or damaged, or the learner cannot take a critic from elsewhere.
         OutsideError: The place of a shared policy cannot be reached.
     """
+    try:
+        return _resolve_load(config)
+    except (RequestError, OutsideError):
+        if find_resumed_here(config) is None:
+            raise
+        return config
+
+
+def _resolve_load(config: TrainConfig) -> TrainConfig:
     run = config.run
     if run.load_critic is not None and config.learner.name != DEFAULT_LEARNER:
         learner = config.learner.name
