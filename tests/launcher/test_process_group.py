@@ -1,11 +1,16 @@
 """What a rank says that waits for others in vain."""
 
+import socket
+import struct
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
+from mjtrain.launcher.ipc.network import connect_to
+from mjtrain.launcher.rank import rank_rendezvous
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.worker import rank_scope
 
@@ -20,3 +25,20 @@ def test_ranks_that_do_not_come() -> None:
     ):
         pass
     assert not dist.is_initialized()
+
+
+def test_a_host_that_hangs_up_at_once_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def connect(*args: Any, **options: Any) -> socket.socket:
+            probe = connect_to(*args, **options)
+            with server.accept()[0] as peer:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it ends with a reset
+            with pytest.raises(ConnectionResetError):
+                probe.recv(1)
+            return probe
+
+        monkeypatch.setattr(rank_rendezvous, "connect_to", connect)
+        address = server.getsockname()
+        with pytest.raises(ConnectionError, match=rf"rank 0 at 127\.0\.0\.1:{address[1]} has closed the connection"):
+            rank_rendezvous.open_job_store(RankContext(rank=1, world_size=2), address, 5.0)

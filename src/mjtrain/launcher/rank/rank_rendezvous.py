@@ -200,7 +200,10 @@ def _open_store(
         return store, address
     # A plain connection first: torch's own attempts write pages to standard error for each that fails.
     with connect_to(*master, timeout_s, what=what) as probe:
-        address = probe.getpeername()[0]
+        try:
+            address = probe.getpeername()[0]
+        except OSError as error:
+            raise ConnectionError(f"{what} at {master[0]}:{master[1]} has closed the connection") from error
     return TCPStore(*master, is_master=False, timeout=timeout), address
 
 
