@@ -1,5 +1,6 @@
 """Enter and leave a rank: threads, seeds, device, process group."""
 
+import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -89,6 +90,18 @@ def same_random_numbers(device: str) -> Iterator[None]:
         if gpu_state is not None:
             with suppress(RuntimeError):  # of a GPU that an error has stopped, which is the cause to report
                 torch.cuda.set_rng_state(gpu_state, device)
+
+
+@contextmanager
+def same_environ() -> Iterator[None]:
+    """Restore the environment variables of this process after a with block."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _join_group(

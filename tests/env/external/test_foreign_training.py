@@ -108,8 +108,25 @@ def test_gymnasium_is_trained_resumed_played_and_exported(tmp_path: Path, capfd:
         mjtrain.make_env("gymnasium:Pendulum-v1")
 
 
+@pytest.mark.parametrize("name", ["noise", "pushes", "randomization"])
+def test_disturbances_that_it_does_not_have_are_refused(name: str) -> None:
+    options: dict[str, Any] = {name: True}
+    with pytest.raises(RequestError, match=f"--{name}: gymnasium:Pendulum-v1 is played as it is; leave it out"):
+        mjtrain.play("gymnasium:Pendulum-v1", policy="zero", episodes=1, **options)
+
+
+PLAY = """
+import os, sys
+import mjtrain.cli.play
+before = dict(os.environ)
+mjtrain.cli.play.main(sys.argv[1:])
+drawing = ("MUJOCO_GL", "MUJOCO_EGL_DEVICE_ID", "PYOPENGL_PLATFORM", "LP_NUM_THREADS")
+assert [os.environ.get(name) for name in drawing] == [before.get(name) for name in drawing], os.environ
+"""
+
+
 def test_gymnasium_draws_its_own_videos(tmp_path: Path) -> None:
-    """In a separate process: OpenGL's libraries and those of PyTorch's compiler clash."""
+    """In a separate process: OpenGL's libraries and those of PyTorch's compiler clash. Its variables stay."""
     out = tmp_path / "a.mp4"
     flags = [
         "--policy",
@@ -123,8 +140,8 @@ def test_gymnasium_draws_its_own_videos(tmp_path: Path) -> None:
         "--video",
         str(out),
     ]
-    command = [sys.executable, "-m", "mjtrain.cli.play", "gymnasium:HalfCheetah-v5", *flags]
-    assert run(command, environ=ENVIRON, cwd=tmp_path).returncode == 0
+    done = run([sys.executable, "-c", PLAY, "gymnasium:HalfCheetah-v5", *flags], environ=ENVIRON, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     with av.open(out) as file:
         frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
     assert len(frames) == 4  # 20 per second

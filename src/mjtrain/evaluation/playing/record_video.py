@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from mjtrain.config import EnvConfig, PlayConfig
@@ -69,11 +70,14 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
 def _record_foreign(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
     """Run a policy in one environment that draws itself."""
     from mjtrain.evaluation.playing.player import Player
+    from mjtrain.runtime.worker import same_environ
     from mjtrain.sim.drawing.encode import write_video
 
     assert config.video is not None
-    os.environ.update(drawing_environ(context.device, os.environ))  # Gymnasium asks there how MuJoCo renders
-    with Player(context, run, num_envs=1, policy=config.policy, held=config.held) as player:
+    with ExitStack() as stack:
+        stack.enter_context(same_environ())
+        os.environ.update(drawing_environ(context.device, os.environ))  # Gymnasium asks there how MuJoCo renders
+        player = stack.enter_context(Player(context, run, num_envs=1, policy=config.policy, held=config.held))
         fps = 1.0 / player.env.step_dt if player.env.step_dt else FOREIGN_FPS
         pictures = []
         while len(pictures) < max(2, round(config.video_length_s * fps)):
