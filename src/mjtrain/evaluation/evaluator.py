@@ -18,6 +18,7 @@ from mjtrain.evaluation.policy_player import PolicyPlayer
 from mjtrain.learning.registry import make_policy
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.worker import torch_threads
 from mjtrain.sim.engines import make_engine, resolve_engine
 
 SEED = 3_886_112_493
@@ -109,13 +110,8 @@ class Evaluator:
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
         """Leave no trace in what trains, and the cores to the physics, as while collecting."""
-        num_threads = torch.get_num_threads()
-        with undisturbed(self._env_config, self._context.device):
-            torch.set_num_threads(1)
-            try:
-                yield
-            finally:
-                torch.set_num_threads(num_threads)
+        with undisturbed(self._env_config, self._context.device), torch_threads(1):
+            yield
 
     def close(self) -> None:
         """Release the worlds."""

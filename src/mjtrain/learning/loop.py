@@ -1,6 +1,5 @@
 """The training loop: rollouts, updates, metrics and checkpoints, for any learning library, device and backend."""
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from mjtrain.runs.weights import read_networks
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.worker import torch_threads
 
 
 class TrainingLoop:
@@ -80,7 +80,10 @@ class TrainingLoop:
         while not is_last:
             begin = self._now()
             heartbeat.beat("rollout", warming_up=warming_up, iteration=self.iteration + 1)
-            with torch.inference_mode(), _single_torch_thread():
+            # After each parallel operation torch's idle threads spin for milliseconds, just when the physics wants
+            # their cores: on two cores that costs the native engine a third of its speed, far more than one thread
+            # costs the small networks.
+            with torch.inference_mode(), torch_threads(1):
                 self._collect()
             collected = self._now()
             heartbeat.beat("update", warming_up=warming_up)
@@ -282,17 +285,3 @@ def _describe_other_size(before: int, now: int) -> str | None:
         f"the checkpoint is of {words} and there {'is' if now == 1 else 'are'} {now} now: environments and random "
         f"numbers of {others} {fate}, those of the other ranks continue"
     )
-
-
-@contextlib.contextmanager
-def _single_torch_thread() -> Iterator[None]:
-    """Leave the cores to the physics while collecting."""
-    # After each parallel operation torch's idle threads spin for milliseconds, just when the physics wants their
-    # cores: on two cores that costs the native engine a third of its speed, far more than one thread costs the
-    # small networks.
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)

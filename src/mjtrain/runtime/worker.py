@@ -51,7 +51,7 @@ def rank_scope(
             torch.distributed.
         timeout_s: How long a rank waits for the others in a collective, in seconds.
     """
-    with _same_threads(context.num_threads), same_random_numbers(context.device), warp_on(context.device):
+    with torch_threads(context.num_threads), same_random_numbers(context.device), warp_on(context.device):
         _seed(context.seed)
         if context.device != "cpu":
             torch.cuda.set_device(context.device)
@@ -65,7 +65,7 @@ def rank_scope(
 
 
 @contextmanager
-def _same_threads(number: int) -> Iterator[None]:
+def torch_threads(number: int) -> Iterator[None]:
     """Have torch use a number of threads for the length of a with block."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from mjtrain.runtime.worker import torch_threads
+
 
 class SideBySide:
     """Stands in for the critic while an update runs, and computes it in a second thread.
@@ -67,9 +69,8 @@ def side_by_side(critic: nn.Module) -> Generator[SideBySide]:
     """Give half of torch's threads to a stand-in for the critic, until the context ends."""
     num_threads = torch.get_num_threads()
     half = num_threads // 2
-    torch.set_num_threads(num_threads - half)
-    try:
-        with ThreadPoolExecutor(1, "critic", lambda: torch.set_num_threads(half)) as worker:
-            yield SideBySide(critic, worker)
-    finally:
-        torch.set_num_threads(num_threads)
+    with (
+        torch_threads(num_threads - half),
+        ThreadPoolExecutor(1, "critic", lambda: torch.set_num_threads(half)) as worker,
+    ):
+        yield SideBySide(critic, worker)
