@@ -9,6 +9,7 @@ import torch
 from mjtrain.config import ObservationTerm
 from mjtrain.env.core import EnvCore
 from mjtrain.env.delay import DelayLine, check_delay, line_buffers
+from mjtrain.env.sampling import shift_images
 from mjtrain.env.term_result import ObservationSource, check_results
 from mjtrain.runtime.errors import RequestError
 
@@ -234,10 +235,6 @@ class _ImageGroup(_Group):
         self._with_noise = noise
         self._dtypes = dtypes
         self._dtype = torch.uint8 if set(dtypes) == {torch.uint8} else torch.float32
-        self._worlds = torch.arange(core.num_envs, device=core.device)
-        height, width = shapes[0][1:]
-        self._rows = torch.arange(height, device=core.device)
-        self._columns = torch.arange(width, device=core.device)
 
     def compute(self, env: "Env", fresh: torch.Tensor, advance: bool, cache: dict[Any, torch.Tensor]) -> torch.Tensor:
         """Return the channels of all terms side by side. Shape (num_envs, channels, height, width)."""
@@ -250,7 +247,7 @@ class _ImageGroup(_Group):
                 self._lines[name].begin(fresh, image)
                 image = self._lines[name].push(image, advance)
             if term.shift and self._with_noise:
-                image = self._shift(image, term.shift)
+                image = shift_images(image, term.shift, self._core.rng)
             if image.dtype != self._dtype:
                 image = image / 255.0
             parts.append(image)
@@ -273,11 +270,3 @@ class _ImageGroup(_Group):
         if term.scale != 1.0:
             image = image * term.scale
         return image if term.clip is None else image.clamp(*term.clip)
-
-    def _shift(self, image: torch.Tensor, most: int) -> torch.Tensor:
-        """Move each world's image by a random number of pixels in both directions, repeating its border."""
-        size = (2, self._core.num_envs, 1)
-        drawn = torch.randint(-most, most + 1, size, generator=self._core.rng, device=self._core.device)
-        rows = (self._rows + drawn[0]).clamp(0, len(self._rows) - 1)
-        columns = (self._columns + drawn[1]).clamp(0, len(self._columns) - 1)
-        return image[self._worlds[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

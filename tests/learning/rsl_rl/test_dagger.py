@@ -15,7 +15,8 @@ from tensordict import TensorDict
 import mjtrain
 from mjtrain.api import make_train_config, start_training
 from mjtrain.config import AgentConfig, DaggerConfig, LaunchConfig, ModelConfig, TrainConfig, from_plain, to_plain
-from mjtrain.learning.rsl_rl.dagger import RolloutBuffer, shift_images
+from mjtrain.env.sampling import shift_images
+from mjtrain.learning.rsl_rl.dagger import RolloutBuffer
 from mjtrain.mdp import observation
 from mjtrain.mdp.observations import joint_pos
 from mjtrain.runs.bundle import WEIGHTS

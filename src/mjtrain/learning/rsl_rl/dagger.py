@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from mjtrain.env.sampling import shift_images
 from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.mini_batches import make_fast
 from mjtrain.learning.rsl_rl.networks import list_groups
@@ -139,22 +140,6 @@ class Dagger(Distillation):
             nn.utils.clip_grad_norm_(self.student.parameters(), self.max_grad_norm)
         self.optimizer.step()
         return torch.stack((behavior.detach().float(), auxiliary.detach().float()))
-
-
-def shift_images(images: torch.Tensor, most: int) -> torch.Tensor:
-    """Shift each image by up to most pixels along both axes, and repeat what is at the edge.
-
-    Args:
-        images: Shape (num_images, num_channels, height, width).
-    """
-    num, _, height, width = images.shape
-    offsets = torch.randint(-most, most + 1, (2, num, 1), device=images.device)
-    rows, columns = (
-        (torch.arange(size, device=images.device) + offset).clamp(0, size - 1)
-        for size, offset in zip((height, width), offsets, strict=True)
-    )
-    number = torch.arange(num, device=images.device)[:, None, None]
-    return images.movedim(1, -1)[number, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
 
 
 class RolloutBuffer:
