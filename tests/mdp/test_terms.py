@@ -565,16 +565,16 @@ def test_the_stepping_controller_walks_and_turns_as_commanded() -> None:
 def test_a_control_moves_the_foot_that_it_should() -> None:
     env = make_env(QUADRUPED)
     model, names = env.engine.model, [row["actuator"] for row in env.action_table]
-    feet = find_feet(model, [f"{leg}_foot_position" for leg in LEGS], names)
+    default, per_displacement = find_feet(model, [f"{leg}_foot_position" for leg in LEGS], names)
     data = make_start(model)
     for foot in range(4):
         moved = np.zeros((4, 3))
         moved[foot] = 0.004, -0.003, 0.005
         mujoco.mj_resetDataKeyframe(model, data, model.key("home").id)
-        data.qpos[7:] += moved.reshape(-1) @ feet.controls
+        data.qpos[7:] += moved.reshape(-1) @ per_displacement
         mujoco.mj_forward(model, data)
         places = np.array([data.sensor(f"{leg}_foot_position").data for leg in LEGS]) - data.xpos[1]
-        np.testing.assert_allclose(places - feet.places, moved, atol=3e-4)
+        np.testing.assert_allclose(places - default, moved, atol=3e-4)
 
 
 def test_a_controller_without_position_actuators_is_refused() -> None:

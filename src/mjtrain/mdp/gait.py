@@ -289,13 +289,13 @@ def stepping(
     ahead = torch.where(swings > 0, back, 0.5 - _phases(env, frequency_hz, offsets) / duty)
     ahead = ahead * _stepping(env, command, velocity_sensor, stopped_below) * duty / frequency_hz
     layout, names = env.engine.layout, find_position_actuators(env.action_table)
-    feet = find_feet(env.engine.model, layout.sensors.match(position_sensors), names)
-    x, y = torch.tensor(feet.places[:, :2].T, dtype=ahead.dtype, device=env.device)
+    places, per_displacement = find_feet(env.engine.model, layout.sensors.match(position_sensors), names)
+    x, y = torch.tensor(places[:, :2].T, dtype=ahead.dtype, device=env.device)
     _check_feet(swings, "offsets", x[None], "position_sensors")
     along, left, turn = env.command(command).unsqueeze(2).unbind(dim=1)
     up = height_m * (torch.pi * swings).sin().square()
     moved = torch.stack([ahead * (along - turn_gain * turn * y), ahead * (left + turn_gain * turn * x), up], dim=2)
-    controls = moved.flatten(1) @ torch.tensor(feet.controls, dtype=ahead.dtype, device=env.device)
+    controls = moved.flatten(1) @ torch.tensor(per_displacement, dtype=ahead.dtype, device=env.device)
     default = torch.stack([layout.default_ctrl[layout.controls[name].start] for name in names])
     return actions_that_set(env.action_table, default + controls)
 

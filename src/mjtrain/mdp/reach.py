@@ -130,11 +130,11 @@ def inverse_kinematics(
 
     model, qpos = env.engine.model, env.state.qpos
     joints, gears = find_joints(model, find_position_actuators(env.action_table))
-    tool = find_tool(model, position_sensor, orientation_sensor)
+    row, *measured = find_tool(model, position_sensor, orientation_sensor)
     kinematics = ForwardKinematics(model, env.device, qpos.dtype)
-    jacobian = kinematics.find_jacobian(qpos, tool.body, model.jnt_dofadr[joints].tolist())
-    place, turn = (torch.tensor(part, dtype=qpos.dtype, device=env.device) for part in (tool.place, tool.turn))
-    body = env.bodies.select(tool.body)
+    jacobian = kinematics.find_jacobian(qpos, row, model.jnt_dofadr[joints].tolist())
+    place, turn = (torch.tensor(part, dtype=qpos.dtype, device=env.device) for part in measured)
+    body = env.bodies.select(row)
     arm = rotations.rotate(body.quaternions, place.expand(env.num_envs, 3))
     swept = torch.linalg.cross(jacobian[:, 3:], arm[:, :, None], dim=1)
     jacobian = torch.cat([jacobian[:, :3] + swept, jacobian[:, 3:]], dim=1)

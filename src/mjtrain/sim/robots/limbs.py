@@ -1,7 +1,6 @@
 """Where the limbs of a robot end, and which position actuators move them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mujoco
 import numpy as np
@@ -15,24 +14,17 @@ _SMALLEST = 0.1
 """Singular values of the Jacobian below this fraction of the largest are left out: a straight leg cannot get longer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Feet:
-    """The feet in the default pose, and how controls move them."""
-
-    places: np.ndarray
-    """Positions in the frame of the base, in m. Shape (num_feet, 3)."""
-
-    controls: np.ndarray
-    """Change of each control per displacement of each foot along x, y and z of the base, in units of the control per m.
-    Shape (3 * num_feet, num_actuators)."""
-
-
-def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence[str]) -> Feet:
+def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Read the feet from a model, by the inverse of their Jacobian.
 
     Args:
         sensors: framepos sensors of the feet.
         actuators: Position actuators of hinges and slides.
+
+    Returns:
+        Their positions in the default pose in the frame of the base, in m. Shape (num_feet, 3). And the change of each
+        control per displacement of each foot along x, y and z of the base, in units of the control per m. Shape
+        (3 * num_feet, num_actuators).
     """
     joints, gears = find_joints(model, actuators)
     data = make_start(model)
@@ -47,7 +39,7 @@ def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence
         mujoco.mj_jac(model, data, jacobian, None, point, body)
         parts.append(turned.T @ jacobian[:, model.jnt_dofadr[joints]])
     inverse = np.linalg.pinv(np.concatenate(parts), rcond=_SMALLEST)
-    return Feet(places=(points - data.xpos[base]) @ turned, controls=(gears[:, None] * inverse).T)
+    return (points - data.xpos[base]) @ turned, (gears[:, None] * inverse).T
 
 
 def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[int], np.ndarray]:
@@ -69,22 +61,15 @@ def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[i
     return joints, np.array([model.actuator(name).gear[0] for name in actuators])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tool:
-    """What an arm moves."""
+def find_tool(
+    model: mujoco.MjModel, position_sensor: str, orientation_sensor: str
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """Read from a model where a tool is in the frame of its body, by a framepos and a framequat sensor on it.
 
-    body: int
-    """Row among the bodies."""
-
-    place: np.ndarray
-    """Where its position is measured, in the frame of the body, in m. Shape (3,)."""
-
-    turn: np.ndarray
-    """Quaternion (w, x, y, z) from the frame whose orientation is measured to that of the body. Shape (4,)."""
-
-
-def find_tool(model: mujoco.MjModel, position_sensor: str, orientation_sensor: str) -> Tool:
-    """Read from a model where a tool is in the frame of its body, by a framepos and a framequat sensor on it."""
+    Returns:
+        The row of its body; where its position is measured, in the frame of the body, in m, shape (3,); and the
+        quaternion (w, x, y, z) from the frame whose orientation is measured to that of the body, shape (4,).
+    """
     body = find_end(model, position_sensor)
     for sensor in (position_sensor, orientation_sensor):
         if model.sensor(sensor).reftype[0] != mujoco.mjtObj.mjOBJ_UNKNOWN:
@@ -97,7 +82,7 @@ def find_tool(model: mujoco.MjModel, position_sensor: str, orientation_sensor: s
     back, turn = np.zeros(4), np.zeros(4)
     mujoco.mju_negQuat(back, data.xquat[body])
     mujoco.mju_mulQuat(turn, back, data.sensor(orientation_sensor).data)
-    return Tool(body=body, place=place, turn=turn)
+    return body, place, turn
 
 
 def find_end(model: mujoco.MjModel, sensor: str) -> int:
