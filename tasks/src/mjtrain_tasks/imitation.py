@@ -8,15 +8,11 @@ from mjtrain import (
     ActionTerm,
     AgentConfig,
     CommandTerm,
-    DistributionConfig,
     EnvConfig,
     EventTerm,
-    ModelConfig,
     ObservationTerm,
-    PpoConfig,
     RewardTerm,
     RobotConfig,
-    SymmetryConfig,
     TerminationTerm,
     TerrainConfig,
 )
@@ -40,6 +36,7 @@ from mjtrain.mdp import (
     tracking,
     truncation,
 )
+from mjtrain_tasks import quadruped_velocity
 from mjtrain_tasks.walking import BASE
 
 _STEP_S = 0.02
@@ -198,14 +195,4 @@ def _make_command(imitator: Imitator, file: Path) -> CommandTerm:
 
 def make_agent() -> AgentConfig:
     """PPO with networks that are symmetric between left and right: the mirror image of a motion is one, too."""
-    network = ModelConfig(hidden_dims=(256, 128), activation="relu", obs_normalization=False)
-    return AgentConfig(
-        actor=replace(network, distribution_cfg=DistributionConfig(init_std=0.5)),
-        critic=network,
-        algorithm=PpoConfig(
-            entropy_coef=0.002,
-            desired_kl=0.02,
-            gamma=0.97,
-            symmetry_cfg=SymmetryConfig(use_equivariant_networks=True),
-        ),
-    )
+    return quadruped_velocity.make_agent(hidden_dims=(256, 128), controller="", init_std=0.5, gamma=0.97)

@@ -5,14 +5,10 @@ from dataclasses import replace
 from mjtrain import (
     ActionTerm,
     AgentConfig,
-    DistributionConfig,
     EnvConfig,
     MirrorConfig,
-    ModelConfig,
-    PpoConfig,
     RewardTerm,
     RobotConfig,
-    SymmetryConfig,
     TaskConfig,
     TerrainConfig,
 )
@@ -31,6 +27,7 @@ from mjtrain.mdp import (
     truncation,
     velocity,
 )
+from mjtrain_tasks import quadruped_velocity
 from mjtrain_tasks.models import HUMANOID
 from mjtrain_tasks.walking import BASE, Gait, make_command, make_events, make_observations, on_rough_ground
 
@@ -225,14 +222,4 @@ def make_agent() -> AgentConfig:
 
     Observations are scaled by their terms, see `mjtrain_tasks.quadruped_velocity.make_agent`.
     """
-    network = ModelConfig(hidden_dims=(256, 128), activation="relu", obs_normalization=False)
-    return AgentConfig(
-        actor=replace(network, distribution_cfg=DistributionConfig(init_std=0.5)),
-        critic=network,
-        algorithm=PpoConfig(
-            entropy_coef=0.004,
-            desired_kl=0.02,
-            gamma=0.98,
-            symmetry_cfg=SymmetryConfig(use_equivariant_networks=True),
-        ),
-    )
+    return quadruped_velocity.make_agent(hidden_dims=(256, 128), controller="", init_std=0.5, entropy_coef=0.004)

@@ -159,6 +159,8 @@ def make_agent(
     hidden_dims: tuple[int, ...] = (128, 64),
     controller: str = "trot",
     init_std: float = 0.8,
+    entropy_coef: float = 0.002,
+    gamma: float = 0.98,
 ) -> AgentConfig:
     """PPO; the critic also sees contacts and heights of the feet, and no noise.
 
@@ -168,6 +170,8 @@ def make_agent(
         controller: What the actor imitates before it learns; empty for nothing.
         init_std: Standard deviation of the actions at the start. With 0.8, the levels on rough ground fall for 60
             iterations or more before they rise.
+        entropy_coef: As in `PpoConfig`.
+        gamma: Likewise.
 
     Observations are scaled by their terms. A running normalisation would change the policy between acting and learning,
     and the adaptive schedule would respond by lowering the learning rate to its minimum (measured: 1e-5).
@@ -177,9 +181,9 @@ def make_agent(
         actor=replace(network, distribution_cfg=DistributionConfig(init_std=init_std)),
         critic=network,
         algorithm=PpoConfig(
-            entropy_coef=0.002,
+            entropy_coef=entropy_coef,
             desired_kl=0.02,
-            gamma=0.98,
+            gamma=gamma,
             symmetry_cfg=SymmetryConfig(use_equivariant_networks=is_even),
             warm_start=WarmStartConfig(controller=controller),
         ),
