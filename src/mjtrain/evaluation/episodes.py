@@ -5,14 +5,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 
 from mjtrain.evaluation.followed import FailuresByBin
 from mjtrain.evaluation.names import UNFINISHED, name_causes
 from mjtrain.evaluation.policy_player import Estimates, PolicyPlayer
-from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.rank import RankContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,12 +181,3 @@ class _Meter:
             sums.masked_fill_(worlds[:, None] if sums.ndim > 1 else worlds, 0)
         for since in self._since.values():
             since.masked_fill_(worlds, 0.0)
-
-
-def sum_over_ranks(values: torch.Tensor, context: RankContext) -> torch.Tensor:
-    """Add a tensor up over ranks, in place; every rank must call it, and gets the same bits."""
-    if context.is_distributed:
-        with heartbeat.waiting():
-            dist.all_reduce(values)
-            values.sum().item()  # on a GPU the collective is only queued, and the wait for the others comes here
-    return values

@@ -11,10 +11,11 @@ import torch
 from mjtrain.config import TrainConfig
 from mjtrain.env.env import Env
 from mjtrain.env.undisturbed import undisturbed
-from mjtrain.evaluation.episodes import Episode, play_episodes, resolve_run_size, sum_over_ranks
+from mjtrain.evaluation.episodes import Episode, play_episodes, resolve_run_size
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.names import BROKEN, UNFINISHED, list_quantities
 from mjtrain.evaluation.policy_player import PolicyPlayer
+from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.registry import make_policy
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.rank import RankContext
@@ -87,7 +88,7 @@ class Evaluator:
                 self._player.env.load_state_dict(self._start)
                 episodes = play_episodes(self._player, self._per_env, go_on)
         totals = torch.tensor([*self._add_up(episodes), float(stopped)], dtype=torch.float64)
-        *values, num_stopped = sum_over_ranks(totals.to(self._context.device), self._context).tolist()
+        *values, num_stopped = Collectives(self._context.device).sum(totals.to(self._context.device)).tolist()
         return None if num_stopped else self._summarise(values)
 
     def _add_up(self, episodes: list[Episode]) -> Iterator[float]:

@@ -4,7 +4,7 @@ import torch
 
 from mjtrain.env.env import Env
 from mjtrain.env.nan_guard import check_nan_resets
-from mjtrain.evaluation.episodes import sum_over_ranks
+from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.learner import IterationResult
 from mjtrain.runs.best_checkpoint import read_best
 from mjtrain.runtime import heartbeat
@@ -70,7 +70,8 @@ def _read_value(context: HookContext, ranking: Ranking) -> float | None:
     if best is not None and (best.metric != ranking.metric or best.iteration > context.learner.iteration):
         best = None  # by another metric, or of iterations that are repeated now
     found = torch.tensor([0.0, 0.0] if best is None else [1.0, best.value], dtype=torch.float64)
-    is_known, value = sum_over_ranks(found.to(context.rank_context.device), context.rank_context).tolist()
+    device = context.rank_context.device
+    is_known, value = Collectives(device).sum(found.to(device)).tolist()
     return value if is_known else None
 
 
@@ -146,7 +147,7 @@ class OverflowHook(Hook):
             del self._buffers[name]
             by_rank = torch.zeros(self._context.world_size, device=self._device)
             by_rank[self._context.rank] = buffer.find_need()
-            need = int(sum_over_ranks(by_rank, self._context).max())
+            need = int(Collectives(self._device).sum(by_rank).max())
             room = 8 * max(1, -int(-need * _MARGIN // 8))
             if self._report is not None:
                 self._report.warn(
