@@ -12,7 +12,8 @@ from mjtrain.env.statistics import EnvLog, EpisodeStatistics
 class TaskEnv(Protocol):
     """Steps many environments at once; one whose episode ends is reset within the same step.
 
-    `Env` implements it with worlds of an engine, and `external.env.ForeignEnv` around environments of others.
+    `Env` implements it with worlds of an engine, and `external.env.ForeignEnv` around environments of others. The
+    methods about what environments share, and about broken ones, do nothing where a subclass does not have them.
     """
 
     num_envs: int
@@ -97,23 +98,21 @@ class TaskEnv(Protocol):
 
     def load_shared(self, state: dict[str, Any]) -> None:
         """Continue with what environments of all ranks share, from the state of any of them."""
-        ...
 
     def merge_shared(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Bring together what the environments of all ranks share; every rank must call it between two iterations."""
-        ...
 
     def shared_totals(self) -> dict[str, torch.Tensor]:
         """Return what is the same on all ranks between two iterations, by name."""
-        ...
+        return {}
 
     def explain_broken_worlds(self) -> str:
         """Say what most likely broke the worlds that broke since the last dump, to follow a colon."""
-        ...
+        return ""
 
-    def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
+    def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:  # noqa: ARG002
         """Write what led to states that were not finite since the last call, if that is known; return the files."""
-        ...
+        return []
 
     def close(self) -> None:
         """Give threads, processes and buffers back."""

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from mjtrain.config import ForeignConfig, GymnasiumConfig, MjlabConfig
 from mjtrain.config.foreign import ForeignEnvConfig
+from mjtrain.env.base import TaskEnv
 from mjtrain.env.statistics import EnvLog, EpisodeStatistics
 from mjtrain.runtime.errors import RequestError, require
 
@@ -51,8 +51,8 @@ class ForeignWorlds(Protocol):
         ...
 
 
-class ForeignEnv:
-    """Counts episodes of foreign environments, and shows them as `env.base.TaskEnv`."""
+class ForeignEnv(TaskEnv):
+    """Counts episodes of foreign environments. Nothing is known of what they share or of worlds that break."""
 
     def __init__(self, config: ForeignEnvConfig, worlds: ForeignWorlds, label: str) -> None:
         self.config, self.worlds, self._label = config, worlds, label
@@ -68,14 +68,18 @@ class ForeignEnv:
         """None are known."""
         self.statistics = EpisodeStatistics(config.rewards, config.terminations, self.num_envs, self.device)
         """Sums over finished episodes, and returns of the running ones."""
-        self.log = EnvLog(self.device)
-        """What they tell of themselves."""
+        self._log = EnvLog(self.device)
         self._seen = worlds.begin()
 
     @property
     def num_actions(self) -> int:
         """Size of an action."""
         return self.worlds.num_actions
+
+    @property
+    def log(self) -> EnvLog:
+        """What they tell of themselves."""
+        return self._log
 
     def observe(self) -> dict[str, torch.Tensor]:
         """Return the observations by group, as the last step or reset left them."""
@@ -88,7 +92,7 @@ class ForeignEnv:
         self.episode_step += 1
         self.reward_terms, self.causes = rewards[:, None], torch.stack([terminated, truncated], dim=1)
         self.statistics.update(self.reward_terms, self.causes, done)
-        self.log.add(self.worlds.log)
+        self._log.add(self.worlds.log)
         self.episode_step.masked_fill_(done, 0)
         return self._seen, rewards, terminated, truncated
 
@@ -122,24 +126,6 @@ class ForeignEnv:
             ValueError: Always.
         """
         raise ValueError(f"{self._label} does not tell its state, so no checkpoint has it")
-
-    def load_shared(self, state: dict[str, Any]) -> None:
-        """Do nothing: they share nothing that is known."""
-
-    def merge_shared(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Do nothing: they share nothing that is known."""
-
-    def shared_totals(self) -> dict[str, torch.Tensor]:
-        """Return nothing."""
-        return {}
-
-    def explain_broken_worlds(self) -> str:
-        """Nothing, as no worlds are found to be broken."""
-        return ""
-
-    def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:  # noqa: ARG002
-        """Write nothing."""
-        return []
 
     def close(self) -> None:
         """Close them."""
