@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from mjtrain.api import make_train_config
 from mjtrain.config import RobotConfig, TerrainConfig
 from mjtrain.env.catalog import load_task
+from mjtrain.env.env import Env
 from mjtrain.env.ground import Ground
+from mjtrain.evaluation.evaluator import Evaluator
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.robots.height_field import make_height_field
 from mjtrain.sim.robots.model import list_grounds, load_model
+from mjtrain.training import train_rank
 from support.envs import ENGINES, make_env
 
 SMALL = TerrainConfig(kind="generated", num_levels=3, patch_m=4.0)
@@ -106,6 +111,31 @@ def test_robots_start_on_the_patch_of_their_level(engine: str) -> None:
     above = env.qpos("base")[:, 2] - env.ground.height(env.qpos("base")[:, :2])
     assert (above > 0.1).all()  # they stand on it, and do not fall through
     assert (above < 0.45).all()
+
+
+def kinds_below(env: Env) -> list[int]:
+    """Kind of ground that each world of an environment has begun on."""
+    field = env.engine.layout.height_field
+    assert field is not None
+    y = torch.tensor(field.spawns[0, :, 1])
+    return (env.qpos("base")[:, 1:2] - y).abs().argmin(dim=1).tolist()
+
+
+def test_the_worlds_of_all_ranks_are_spread_evenly_over_the_kinds() -> None:
+    """Also if each rank has fewer worlds than there are kinds, and where ranks evaluate different numbers of worlds."""
+    config = make_train_config("Quadruped-Velocity-Rough", num_envs=3, eval_interval=1, eval_episodes=14)
+    config = replace(config, env=replace(config.env, terrain=SMALL))
+    trained, evaluated = [], []
+    for rank in range(4):
+        context = RankContext(rank=rank, world_size=4)
+        env, evaluator = train_rank.make_env(context, config), Evaluator(context, config)
+        assert evaluator._player is not None
+        trained += kinds_below(env)
+        evaluated += kinds_below(evaluator._player.env)
+        env.close()
+        evaluator.close()
+    assert trained == [world % 6 for world in range(12)]
+    assert evaluated == [world % 6 for world in range(14)]
 
 
 def test_a_height_scan_turns_with_the_body(model_and_ground: tuple[mujoco.MjModel, Ground]) -> None:

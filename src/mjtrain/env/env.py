@@ -42,8 +42,11 @@ class Env:
     log = None
     """No separate log: everything is in the statistics."""
 
-    def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
+    def __init__(self, config: EnvConfig, engine: Engine, seed: int, *, first_world: int = 0) -> None:
         """Build the terms and start every world.
+
+        Args:
+            first_world: How many worlds the ranks before this one have.
 
         Raises:
             RequestError: The parameters of a term do not fit its function, or a term names a joint, sensor, actuator,
@@ -91,7 +94,7 @@ class Env:
         self._contact_readings: dict[tuple[str, ...], list[ContactReading] | None] = {}
         self._contact_times: dict[tuple[tuple[str, ...], float], ContactTimes] = {}
         self._watched: dict[str, torch.Tensor] = {}
-        self.ground = Ground(engine.layout.height_field, self.device)
+        self.ground = Ground(engine.layout.height_field, self.device, first_world)
         """Heights of the ground."""
         self.cameras = Cameras(config.cameras, core)
         """What the cameras of all worlds see."""

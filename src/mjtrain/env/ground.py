@@ -9,8 +9,9 @@ from mjtrain.sim.robots.height_field import HeightField
 class Ground:
     """Height of the ground. Without a height field it is the plane z = 0."""
 
-    def __init__(self, field: HeightField | None, device: torch.device) -> None:
+    def __init__(self, field: HeightField | None, device: torch.device, first_world: int = 0) -> None:
         self._device = device
+        self._first_world = first_world
         self._grids: dict[object, torch.Tensor] = {}
         self._heights: torch.Tensor | None = None
         if field is not None:
@@ -74,7 +75,7 @@ class Ground:
         if self._heights is None:
             return torch.zeros(level.shape[0], 3, device=self._device)
         num_levels, num_kinds, _ = self._spawns.shape
-        kind = torch.arange(level.shape[0], device=self._device) % num_kinds
+        kind = (self._first_world + torch.arange(level.shape[0], device=self._device)) % num_kinds
         return self._spawns[level.long().clamp(0, num_levels - 1), kind]
 
     def outside(self, xy: torch.Tensor, margin_m: float) -> torch.Tensor:

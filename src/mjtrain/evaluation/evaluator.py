@@ -49,21 +49,23 @@ class Evaluator:
         self._env_config = to_eval_config(config.env)
         self._quantities = list_quantities(config.env, config.agent)
         each, left = divmod(config.run.eval_episodes, context.world_size)
-        share = each + (context.rank < left)  # the first ranks play one more where they cannot be split evenly
+        # The first ranks play one more where they cannot be split evenly.
+        *before, share = (each + (rank < left) for rank in range(context.rank + 1))
         self._per_env = 0
         self._player: PolicyPlayer | None = None
         self._start: dict[str, Any] = {}
         if share:
             num_envs, self._per_env = resolve_run_size(share, None)
             with self._undisturbed():
-                self._player = self._make_player(config, num_envs)
+                first_world = sum(resolve_run_size(episodes, None)[0] for episodes in before)
+                self._player = self._make_player(config, num_envs, first_world)
                 self._start = self._player.env.state_dict()
 
-    def _make_player(self, config: TrainConfig, num_envs: int) -> PolicyPlayer:
+    def _make_player(self, config: TrainConfig, num_envs: int, first_world: int) -> PolicyPlayer:
         context = self._context
         name = resolve_engine(config.run.engine, context.device)
         engine = make_engine(name, self._env_config, num_envs, context.device, context.num_threads)
-        env = Env(self._env_config, engine, SEED + context.rank)
+        env = Env(self._env_config, engine, SEED + context.rank, first_world=first_world)
         return PolicyPlayer(env, make_policy(config.agent, config.learner, env.observe(), env.num_actions))
 
     def evaluate(self, weights: dict[str, Any]) -> dict[str, Any] | None:

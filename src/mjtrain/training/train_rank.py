@@ -159,7 +159,8 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
         )
     name = resolve_engine(config.run.engine, context.device)
     engine = make_engine(name, config.env, config.num_envs, context.device, context.num_threads)
-    return Env(config.env, engine, derive_seed(context.seed, Stream.WORLDS))
+    seed = derive_seed(context.seed, Stream.WORLDS)
+    return Env(config.env, engine, seed, first_world=context.rank * config.num_envs)
 
 
 def restore(learner: Learner, context: RankContext, config: TrainConfig, run: TrainingRun) -> list[str]:
