@@ -3,19 +3,27 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import mjtrain
+from mjtrain.api import make_train_config
 from mjtrain.config import ActionTerm, EventTerm, NanGuardConfig, RobotConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
+from mjtrain.learning.collectives import Collectives
+from mjtrain.learning.learner import IterationResult
 from mjtrain.mdp import observation, reward
 from mjtrain.mdp.observations import joint_velocities
 from mjtrain.mdp.rewards import is_alive
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training import train_rank
+from mjtrain.training.hooks.after_iteration import NanHook
+from mjtrain.training.hooks.base import HookContext
 from support.envs import ENGINES, actions_for, make_env
 
 CPU = mjtrain.LaunchConfig(gpu_ids=None)
@@ -171,10 +179,35 @@ def test_too_many_broken_worlds_end_the_run_with_the_reason(tmp_path: Path) -> N
     breaks = EventTerm(func=break_worlds, mode="interval", interval_s=(0.1, 0.2), params={"speed": float("inf")})
     env = replace(task.env, events={**task.env.events, "break": breaks})
     message = (
-        r"worlds of 64 diverged in iteration 1, more than .* events that write NaN.* \(joint \w+ of world \d+ was at"
+        r"\d+ resets because worlds diverged in iteration 1, more than .* of 64 worlds: look for bodies .* "
+        r"events that write NaN.* \(joint \w+ of world \d+ was at"
     )
     with pytest.raises(FloatingPointError, match=message):
         mjtrain.train(
             replace(task, env=env), num_envs=64, max_iterations=3, launch=CPU, log_root=str(tmp_path), logger="none"
         )
     assert list(tmp_path.rglob("nan/*.npz"))
+
+
+@pytest.mark.process
+def test_all_ranks_tell_the_cause_of_one_where_worlds_broke(tmp_path: Path) -> None:
+    config = make_train_config("Cartpole-Balance", num_envs=4)
+
+    def look(context: RankContext) -> list[str]:
+        env = train_rank.make_env(context, config)
+        env.step(torch.full((4, 1), torch.nan if context.rank == 1 else 0.0))
+        nothing: Any = None
+        hook = NanHook(
+            HookContext(
+                rank_context=context, config=config, run_dir=tmp_path, env=env, learner=nothing, last_iteration=1,
+                report=None,
+            )
+        )  # fmt: skip
+        metrics = {"iteration": 1, "nan_resets": 4, "num_envs_total": 8}
+        with pytest.raises(FloatingPointError) as raised:
+            hook.after_iteration(IterationResult(iteration=1, metrics=metrics, is_last=True))
+        return Collectives("cpu").gather_plain(str(raised.value), context)
+
+    one, two = mjtrain.launch(look, launch=replace(CPU, num_workers=2, num_threads=1))
+    assert one == two
+    assert "max-fraction 0.1 of 8 worlds: on rank 1, controls were not finite: " in one

@@ -111,7 +111,7 @@ def test_faults_that_do_not_end_a_training(waits: Together) -> None:
     assert [row["fault"] for row in job.injected()] == list(HARMLESS)
     rows = {row["iteration"]: row for row in read_rows(job) if "event" not in row}
     assert {iteration: row["nan_resets"] for iteration, row in rows.items() if row["nan_resets"]} == {2: 1}
-    assert "1 worlds broke in iteration 2 and begin new episodes" in outcome.stdout
+    assert "worlds broke in iteration 2 (nan_resets 1) and begin new episodes" in outcome.stdout
     (run_dir,) = job.folder.glob("logs/*/*")
     assert [path.name for path in (run_dir / "nan").iterdir()] == ["iteration_2_rank_1_world_0.npz"]
     assert all(rows[iteration]["busy_time_by_rank_s"][1] >= 0.5 for iteration in range(3, 15))

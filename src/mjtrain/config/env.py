@@ -291,7 +291,8 @@ class NanGuardConfig:
     """
 
     max_fraction: Annotated[float, FRACTION] = 0.1
-    """The run ends with an error when more than this fraction of all worlds broke in one iteration."""
+    """The run ends with an error when worlds broke more often in one iteration than this fraction of all worlds. Each
+    reset counts."""
 
     max_velocity: Annotated[float, MORE_THAN_0] = 1e4
     """Largest velocity of a joint in a valid state, in rad/s or m/s. A world that diverges exceeds it many env steps

@@ -107,7 +107,7 @@ class TaskEnv(Protocol):
         return {}
 
     def explain_broken_worlds(self) -> str:
-        """Say what most likely broke the worlds that broke since the last dump, to follow a colon."""
+        """Say what most likely broke the worlds that broke since the last dump, to follow a colon; empty for none."""
         return ""
 
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:  # noqa: ARG002

@@ -252,11 +252,12 @@ class Env:
         return self._shared.totals()
 
     def explain_broken_worlds(self) -> str:
-        """Say what most likely broke the worlds that broke since the last dump, to follow a colon."""
-        if self.engine.failure:
+        """Say what most likely broke the worlds that broke since the last dump, to follow a colon; empty for none."""
+        cause = self._nan_guard.explain()
+        if cause and self.engine.failure:
             return f"MuJoCo raised {self.engine.failure}"
         fastest = self.describe_fastest()
-        return f"{self._nan_guard.explain()} ({fastest})" if fastest else self._nan_guard.explain()
+        return f"{cause} ({fastest})" if fastest else cause
 
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
         """Write the last seconds of worlds that broke since the last call; see `NanGuard.dump`."""

@@ -1,6 +1,6 @@
 """Detects worlds whose state is no longer valid, and dumps their last seconds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ class NanGuard:
         self._broke_at.fill_(-1)
 
     def explain(self) -> str:
-        """Say what most likely broke the worlds that broke since the last dump, to follow a colon."""
+        """Say what most likely broke the worlds that broke since the last dump, to follow a colon; empty for none."""
         events = "; if an event changes gains, damping, masses or armature, narrow its bounds"
         for world, step in enumerate(self._broke_at.tolist()):
             if step < 0:
@@ -79,6 +79,8 @@ class NanGuard:
                     "the physics is unstable, velocities grew over several env steps: shorten --env.robot.timestep, "
                     f"use the integrator implicitfast, or lower the gains of the actuators{events}"
                 )
+        if not (self._broke_at >= 0).any():
+            return ""
         return f"look for bodies that start inside each other, for events that write NaN, and for masses near 0{events}"
 
     def describe_fastest(self, velocities: Sequence[tuple[str, str]]) -> str:
@@ -139,16 +141,19 @@ class NanGuard:
         return files
 
 
-def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig, cause: str) -> None:
-    """Fail if too many worlds of the whole job broke in one iteration.
+def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig, find_cause: Callable[[], str]) -> None:
+    """Fail if worlds of the whole job broke too often in one iteration.
+
+    Args:
+        find_cause: Says what broke them; asked on all ranks or none.
 
     Raises:
-        FloatingPointError: More than config.max_fraction did.
+        FloatingPointError: They were reset more than config.max_fraction times per world.
     """
-    broken, worlds = metrics["nan_resets"], metrics["num_envs_total"]
-    if broken > config.max_fraction * worlds:
+    resets, worlds = metrics["nan_resets"], metrics["num_envs_total"]
+    if resets > config.max_fraction * worlds:
         raise FloatingPointError(
-            f"{broken} worlds of {worlds} diverged in iteration {metrics['iteration']}, more than "
-            f"--env.nan-guard.max-fraction {config.max_fraction}: {cause}. The folder nan of the run has their last "
-            "seconds"
+            f"{resets} resets because worlds diverged in iteration {metrics['iteration']}, more than "
+            f"--env.nan-guard.max-fraction {config.max_fraction} of {worlds} worlds: {find_cause()}. The folder nan of "
+            "the run has their last seconds"
         )

@@ -85,21 +85,27 @@ class NanHook(Hook):
         """Whether worlds that broke were written, of what was told."""
         self._config = context.config.env.nan_guard
         self._folder = context.run_dir / "nan"
-        self._rank = context.rank_context.rank
+        self._context = context.rank_context
 
     def after_iteration(self, result: IterationResult) -> None:
-        """Dump and count.
+        """Dump and count; collective when too many worlds broke, which all ranks know from the metrics.
 
         Raises:
-            FloatingPointError: More than --env.nan-guard.max-fraction of all worlds broke in this iteration.
+            FloatingPointError: See `check_nan_resets`; the same on all ranks.
         """
         if result.metrics["nan_resets"]:
             cause = self._env.explain_broken_worlds()
-            problem = self._dump(f"iteration_{result.iteration}_rank_{self._rank}")
+            problem = self._dump(f"iteration_{result.iteration}_rank_{self._context.rank}")
             if (problem is None) not in self._told:
                 self._tell(result, problem)
             self._told.add(problem is None)
-            check_nan_resets(result.metrics, self._config, cause)
+            check_nan_resets(result.metrics, self._config, lambda: self._choose(cause))
+
+    def _choose(self, cause: str) -> str:
+        """Return the cause on the first rank that has one; most ranks may have no broken world."""
+        causes = Collectives(self._context.device).gather_plain(cause, self._context)
+        rank = next((rank for rank, text in enumerate(causes) if text), 0)
+        return f"on rank {rank}, {causes[rank]}" if self._context.is_distributed else causes[rank]
 
     def _dump(self, name: str) -> str | None:
         """Write the last seconds of the worlds that broke here, and return why that was not possible."""
@@ -118,8 +124,8 @@ class NanHook(Hook):
             where = f"could not be written to {self._folder} ({problem})"
         if self._report is not None:
             self._report.warn(
-                f"{result.metrics['nan_resets']:g} worlds broke in iteration {result.iteration} and begin new "
-                f"episodes; their last seconds {where}"
+                f"worlds broke in iteration {result.iteration} (nan_resets {result.metrics['nan_resets']:g}) and begin "
+                f"new episodes; their last seconds {where}"
             )
         elif problem is not None:
             write_to_stderr(f"the last seconds of worlds that broke {where}")
