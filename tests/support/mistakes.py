@@ -310,7 +310,7 @@ MISTAKES = (
         words="--agent.critic.class-name RNNModel --num-envs 2",
         says=(
             "--num-envs 2: a mini-batch of an RNNModel has whole environments, and there are 4 mini-batches "
-            "(--agent.algorithm.num-mini-batches)",
+            "(--agent.algorithm.num-mini-batches); give 4",
         ),
     ),
     Mistake(

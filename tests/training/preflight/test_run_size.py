@@ -162,3 +162,11 @@ def test_a_job_with_fewer_ranks_has_what_fits() -> None:
     assert lines == ["--num-envs-total 64: cannot be split evenly over 3 ranks; continuing with 63"]
     per_rank = resolve_run_size(make_train_config("Cartpole-Balance", num_envs=16, max_iterations=5), 4)
     assert fit_to_ranks(per_rank, 3) == (per_rank, [])
+
+
+def test_a_job_with_fewer_ranks_learns_from_all_environments_of_recurrent_networks() -> None:
+    asked = make_train_config("Cartpole-Balance", num_envs_total=40)
+    config = replace(asked, agent=replace(asked.agent, critic=replace(asked.agent.critic, class_name="RNNModel")))
+    four, lines = fit_to_ranks(resolve_run_size(config, 5), 4)
+    assert (four.run.num_envs, four.run.num_envs_total) == (8, 32)
+    assert lines == ["--num-envs-total 40: cannot be split evenly over 4 ranks with 4 mini-batches; continuing with 32"]

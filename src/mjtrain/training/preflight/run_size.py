@@ -41,14 +41,25 @@ def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> t
 
     Returns:
         The run, with --num-envs-total split over these ranks and --total-env-steps counted with them; and a line if
-        the environments cannot be split evenly, so that there are fewer from now on.
+        the environments cannot be split evenly, also into mini-batches, so that there are fewer from now on.
     """
     total, lines = config.run.num_envs_total, []
-    if total is not None and total % world_size:
-        fitting = total - total % world_size
-        lines = [f"--num-envs-total {total}: cannot be split evenly over {world_size} ranks; continuing with {fitting}"]
+    batches = count_env_batches(config.agent)
+    if total is not None and total % (world_size * batches):
+        fitting = total - total % (world_size * batches)
+        parts = f"{world_size} ranks{f' with {batches} mini-batches' if batches > 1 else ''}"
+        lines = [f"--num-envs-total {total}: cannot be split evenly over {parts}; continuing with {fitting}"]
         config = dataclasses.replace(config, run=dataclasses.replace(config.run, num_envs_total=fitting))
     return resolve_run_size(config, world_size, device), lines
+
+
+def count_env_batches(agent: AgentConfig) -> int:
+    """Return how many mini-batches share the environments of a rank, which they do with recurrent networks; else 1.
+
+    RSL-RL learns nothing from environments that are left over.
+    """
+    is_recurrent = "RNNModel" in (agent.actor.class_name, agent.critic.class_name)
+    return agent.algorithm.num_mini_batches if is_recurrent and isinstance(agent.algorithm, PpoConfig) else 1
 
 
 def _check_update(agent: AgentConfig, num_envs: int) -> None:
@@ -99,9 +110,14 @@ def default_num_envs(config: TrainConfig, device: str) -> int:
 def _split(num_envs_total: int, world_size: int) -> int:
     num_envs, rest = divmod(num_envs_total, world_size)
     if rest:
-        nearest = [f"{count:,}" for count in (num_envs * world_size, (num_envs + 1) * world_size) if count]
         raise RequestError(
             f"--num-envs-total {num_envs_total}: cannot be split evenly over {world_size} ranks; "
-            f"{' or '.join(nearest)} can"
+            f"{name_multiples(num_envs_total, world_size)} can"
         )
     return num_envs
+
+
+def name_multiples(count: int, step: int) -> str:
+    """Name the multiples of a number that are nearest to a count below and above it."""
+    below = count - count % step
+    return " or ".join(f"{near:,}" for near in (below, below + step) if near)
