@@ -195,11 +195,34 @@ def test_two_ranks_learn_from_all_samples() -> None:
     ours, theirs = (values[: -seen["num"]] for values in seen["of_both"])
     both = torch.cat([ours, theirs])
     assert abs(both.mean().item()) < 1e-5
-    assert abs(both.std().item() - 1.0) < 1e-5
+    assert abs(both.std(correction=0).item() - 1.0) < 1e-5  # as JAX has it
     assert abs(ours.mean().item()) > 1e-3
     assert torch.equal(*(values[-seen["num"] :] for values in seen["of_both"]))
     assert seen["num"] < 3 * 2 * 4
     assert seen["processes"] == 1
+
+
+def test_advantages_are_normalised_as_skrl_does() -> None:
+    config = small_config()
+
+    def look(context: RankContext) -> list[torch.Tensor]:
+        import jax
+        from skrl.agents.jax.ppo import ppo
+
+        from mjtrain_learners.skrl_on_jax.models import to_torch
+
+        learner: Any = make_learner(context, make_env(context, config), config.agent, SKRL)
+        rewards, values, last = (
+            jax.random.normal(jax.random.key(seed), (steps, 2, 1)) for seed, steps in enumerate((4, 4, 1))
+        )
+        ends = jax.numpy.zeros((4, 2, 1), bool)
+        given = {"rewards": rewards, "values": values, "last_values": last[0], "terminated": ends, "truncated": ends}
+        given |= {"discount_factor": 0.99, "lambda_coefficient": 0.95}
+        job = learner._algorithm._ppo._compute_gae(ppo._compute_gae, **given)
+        return [to_torch(advantages) for _, advantages in (job, ppo._compute_gae(**given))]
+
+    ours, skrls = mjtrain.launch(look, launch=CPU)
+    torch.testing.assert_close(ours, skrls, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -122,15 +122,16 @@ def update_moments(
 
 
 @torch.no_grad()
-def normalise(samples: torch.Tensor, collectives: Collectives) -> torch.Tensor:
+def normalise(samples: torch.Tensor, collectives: Collectives, correction: int = 1) -> torch.Tensor:
     """Shift and scale to mean 0 and standard deviation 1 over the samples of all ranks; every rank must call it.
 
     Args:
         samples: This rank's, of any shape.
+        correction: What the variance's divisor is below the number of samples: 1 as in torch, 0 as in JAX.
     """
     exact = samples.double()
     moments = torch.stack([exact.sum(), exact.square().sum(), exact.new_tensor(float(exact.numel()))])
     total, total_of_squares, count = collectives.sum(moments)
     mean = total / count
-    variance = (total_of_squares - count * mean.square()).clamp(min=0.0) / (count - 1)
+    variance = (total_of_squares - count * mean.square()).clamp(min=0.0) / (count - correction)
     return ((exact - mean) / (variance.sqrt() + 1e-8)).to(samples.dtype)

@@ -73,7 +73,7 @@ class JobPpo(PPO):
     def _compute_gae(self, original: Callable[..., Any], *, values: jax.Array, **kwargs: Any) -> Any:
         """Return returns, and advantages normalised over all ranks."""
         returns, _ = original(values=values, **kwargs)
-        return returns, to_jax(normalise(to_torch(returns - values), self._collectives))
+        return returns, to_jax(normalise(to_torch(returns - values), self._collectives, correction=0))
 
     def _average(self, tree: Any) -> Any:
         """Average nested arrays over ranks, in one collective; every rank gets the same bits."""
