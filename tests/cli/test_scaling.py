@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mjtrain.cli.scaling import main
-from mjtrain.runs.metrics import parse_metrics
+from mjtrain.runs.metrics import Rows, parse_metrics
 from mjtrain.runtime.processes import list_descendants
+from mjtrain.tools.scaling import _summarise
 from support.commands import BIN, run, start
 from support.machine import patience, read_proc, wait_until
 
@@ -93,6 +94,17 @@ def test_trainings_apart_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert both["env_steps_per_second"] == pytest.approx(sum(speeds))
     assert both["efficiency"] == pytest.approx(sum(speeds) / (2 * alone["env_steps_per_second"]))
     assert both["wait_s"] == 0.0
+
+
+def test_the_times_of_trainings_apart_are_means_over_them() -> None:
+    def rows(time_s: float) -> Rows:
+        times = {"collect_time_s": 2 * time_s, "learn_time_s": time_s, "wait_time_s": 0.0}
+        sizes = {"env_steps_per_second": 48 / time_s, "num_envs_total": 16}
+        return [{"iteration": count, "env_steps_total": 144 * count, **times, **sizes} for count in range(1, 9)]
+
+    for jobs in ([rows(1.0), rows(4.0)], [rows(4.0), rows(1.0)]):
+        point = _summarise("apart", 2, jobs, 48.0)
+        assert (point.iteration_s, point.collect_s, point.learn_s, point.wait_s) == (7.5, 5.0, 2.5, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from mjtrain.tools.start_train import become_train
 Mode = Literal["weak", "strong", "apart"]
 
 _AXES: tuple[XAxis, ...] = ("wall-time", "env-steps")
+_PARTS = ("collect", "learn", "wait")
 _LEARNED = ("success/", "loss/")
 """Metrics that are compared between runs, beside the mean return."""
 
@@ -32,7 +33,8 @@ WARM_UP_ITERATIONS = 5
 class ScalingPoint:
     """One size of a scaling experiment; times are those of the median iteration, in seconds: the parts add up.
 
-    Where the ranks are separate trainings, speeds are added up, and times and rewards are those of the first one.
+    Where the ranks are separate trainings, speeds are added up, times are means over them, and curves are those of the
+    first one.
     """
 
     mode: Mode
@@ -172,22 +174,23 @@ def _median_speed(jobs: list[Rows]) -> float:
 
 
 def _iteration_s(row: dict[str, Any]) -> float:
-    return row["collect_time_s"] + row["learn_time_s"] + row["wait_time_s"]
+    return sum(row[f"{part}_time_s"] for part in _PARTS)
 
 
 def _summarise(mode: Mode, num_ranks: int, jobs: list[Rows], base: float) -> ScalingPoint:
     speed, rows = _median_speed(jobs), jobs[0]
-    by_time = sorted(_counted(rows), key=_iteration_s)
-    median = by_time[len(by_time) // 2]
+    sorted_jobs = [sorted(_counted(job), key=_iteration_s) for job in jobs]
+    medians = [by_time[len(by_time) // 2] for by_time in sorted_jobs]
+    collect_s, learn_s, wait_s = (statistics.fmean(row[f"{part}_time_s"] for row in medians) for part in _PARTS)
     return ScalingPoint(
         mode=mode,
         num_ranks=num_ranks,
         num_envs_per_rank=rows[0]["num_envs_total"] * len(jobs) // num_ranks,
         env_steps_per_second=speed,
-        iteration_s=_iteration_s(median),
-        collect_s=median["collect_time_s"],
-        learn_s=median["learn_time_s"],
-        wait_s=median["wait_time_s"],
+        iteration_s=collect_s + learn_s + wait_s,
+        collect_s=collect_s,
+        learn_s=learn_s,
+        wait_s=wait_s,
         efficiency=speed / (num_ranks * base),
         curves=_curves(rows),
     )
