@@ -92,6 +92,21 @@ def test_a_buffer_keeps_the_newest_rollouts_and_is_restored() -> None:
     assert other.state_dict() == {}
 
 
+@pytest.mark.parametrize("appended", range(1, 8))
+def test_a_restored_buffer_draws_the_same_samples(appended: int) -> None:
+    buffer, again = RolloutBuffer(3), RolloutBuffer(3)
+    for number in range(appended):
+        buffer.append({"flat": torch.arange(2.0)[:, None] + 2 * number})
+    again.load_state_dict(buffer.state_dict(), 2, "cpu")
+    for number in range(2):
+        drawn = []
+        for one in (buffer, again):
+            torch.manual_seed(number)
+            drawn.append(one.draw(50)["flat"])
+            one.append({"flat": torch.full((2, 1), -1.0 - number)})
+        assert torch.equal(*drawn)
+
+
 def test_a_restored_buffer_is_saved_as_the_same_bytes() -> None:
     """A name that other parts of a checkpoint have too is written once, as in a run that was not resumed."""
 

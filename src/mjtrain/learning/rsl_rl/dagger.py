@@ -151,6 +151,10 @@ class RolloutBuffer:
         self._next = 0
         self._filled = 0
 
+    @property
+    def _oldest(self) -> int:
+        return self._next if self._filled == self._capacity else 0
+
     def append(self, rollout: Mapping[str, torch.Tensor]) -> None:
         """Take in a rollout in place of the oldest one. Shape (num_samples, ...) of each field."""
         if not self._fields:
@@ -163,13 +167,14 @@ class RolloutBuffer:
     def draw(self, num_samples: int) -> dict[str, torch.Tensor]:
         """Return samples of all rollouts, drawn with replacement. Shape (num_samples, ...) of each field."""
         first = next(iter(self._fields.values()))
-        picked = torch.randint(self._filled * first.shape[1], (num_samples,), device=first.device)
+        size, total = first.shape[1], self._filled * first.shape[1]
+        picked = torch.randint(total, (num_samples,), device=first.device)
+        picked = (picked + self._oldest * size) % total  # by age, because a restored buffer has other slots
         return {name: values.flatten(0, 1).index_select(0, picked) for name, values in self._fields.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return all rollouts, the oldest first, compressed; see `load_state_dict`."""
-        oldest = self._next if self._filled == self._capacity else 0
-        order = [(oldest + number) % self._capacity for number in range(self._filled)]
+        order = [(self._oldest + number) % self._capacity for number in range(self._filled)]
         with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
             return {
                 name: {
