@@ -1,5 +1,6 @@
 """All that MuJoCo calls state: where an episode begins, and in what a run resumes."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain.config import ActionTerm, EnvConfig, EventTerm, ObservationTerm, RobotConfig
+from mjtrain.config import ActionTerm, EnvConfig, EventTerm, ObservationTerm, RobotConfig, SuccessTerm
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from mjtrain.mdp import reward, truncation
@@ -180,3 +181,79 @@ def test_what_no_event_has_changed_is_left_out_of_a_state_and_restored(tmp_path:
         torch.equal(torch.as_tensor(one), torch.as_tensor(two))
         for one, two in zip(calm.engine._rows().values(), other.engine._rows().values(), strict=True)  # pyright: ignore
     )
+
+
+BALL = """<mujoco><option timestep="0.01"/><worldbody><geom type="plane" size="3 3 .1"/>
+  <body name="ball" pos="0 0 .11"><joint name="x" type="slide" axis="1 0 0"/>
+    <joint name="z" type="slide" axis="0 0 1" damping="10"/>
+    <geom size=".1" mass="1"/><site name="skin" size=".11"/></body></worldbody>
+  <actuator><motor name="drive" joint="x"/></actuator><sensor><touch name="foot" site="skin"/></sensor></mujoco>"""
+
+
+def first_world_ends(env: Env) -> torch.Tensor:
+    return (torch.arange(env.num_envs) == 0) & (env.episode_step >= 5)
+
+
+def is_right(env: Env) -> torch.Tensor:
+    return env.qpos("x")[:, 0] > 0
+
+
+def speed(env: Env) -> torch.Tensor:
+    return env.bodies.linear_velocities[:, 1, 0]
+
+
+def move_by(env: Env, worlds: Worlds, *, what: str) -> None:
+    """Add to the velocity what of the last env step can be read before the physics."""
+    amounts = {
+        "nothing": lambda: 0.0,
+        "rewards": lambda: env.reward_terms.sum(dim=1),
+        "causes": lambda: env.causes.float().sum(dim=1),
+        "successes": lambda: env.success_measure("right"),
+        "controls": lambda: env.ctrl_displacements()[:, 0],
+        "contacts": lambda: env.contact_times(("foot",)).contact_s[:, 0],
+        "bodies": lambda: speed(env),
+    }
+    worlds.qvel[:, 0] += 0.1 + 0.1 * amounts[what]()
+
+
+def sometimes(env: Env, worlds: Worlds, *, what: str) -> None:
+    """Do something where it is due; until then a resumed environment has not seen this function ask for anything."""
+    if not worlds.mask.any():
+        return
+    if what == "push":
+        wrench = torch.tensor([[5.0, 0, 0, 0, 0, 0]]).expand(env.num_envs, -1)
+        env.push("ball", worlds.mask, wrench, torch.full((env.num_envs,), 0.2))
+    else:
+        worlds.qvel[:, 0] += env.contact_times(("foot",)).contact_s[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("func", "what"),
+    [
+        *((move_by, what) for what in ("rewards", "causes", "successes", "controls", "contacts", "bodies")),
+        *((sometimes, what) for what in ("push", "contacts")),
+    ],
+)
+def test_an_event_finds_what_the_last_env_step_left(func: Callable[..., None], what: str, tmp_path: Path) -> None:
+    (tmp_path / "robot.xml").write_text(BALL)
+    interval_s = (0.02, 0.02) if func is move_by else (0.5, 0.5)
+    event = EventTerm(func=func, params={"what": what}, mode="interval", interval_s=interval_s)
+    config = EnvConfig(
+        robot=RobotConfig(file=str(tmp_path / "robot.xml")),
+        decimation=2,
+        episode_length_s=4.0,
+        actions={"all": ActionTerm()},
+        observations={"actor": {"speed": ObservationTerm(func=lambda env: speed(env)[:, None])}},
+        rewards={"speed": reward(speed, 1.0)},
+        terminations={"first": truncation(first_world_ends), "time_out": truncation(time_out)},
+        successes={"right": SuccessTerm(func=is_right, measure="count")},
+        events={"before": EventTerm(func=move_by, params={"what": "nothing"}, mode="interval", interval_s=(0.02, 0.02))}
+        | {"tested": event},
+    )
+    env, other = (make_env(config, seed=seed, num_envs=3) for seed in (4, 99))
+    actions = actions_for(env, 80)
+    follow(env, actions[:30])
+    state = env.state_dict()
+    other.load_state_dict(state)
+    expected, found = (follow(one, actions[30:]) for one in (env, other))
+    assert all(torch.equal(one, two) for one, two in zip(expected, found, strict=True))

@@ -139,8 +139,8 @@ class Actions:
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""
         lines = line_buffers({name: line for name, (_, line) in self._lines.items()})
-        targets = {} if self._relative is None else {"target": self._target}
-        return {"current": self.current, "previous": self.previous, "ctrl": self._ctrl, **targets, **lines}
+        own = {"current": self.current, "previous": self.previous, "ctrl": self._ctrl, "target": self._target}
+        return own | lines
 
 
 def find_position_actuators(table: list[dict[str, Any]]) -> list[str]:

@@ -43,8 +43,8 @@ class Memory:
                 tensor.masked_fill_(mask[:, None], 0.0)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return copies of all tensors."""
-        return {name: tensor.clone() for name, tensor in (self._saved | self._tensors).items()}
+        """Return copies of all tensors, in an order that does not depend on when each was first asked for."""
+        return {name: tensor.clone() for name, tensor in sorted((self._saved | self._tensors).items())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state. A tensor that it lacks or has in another shape starts at zero.

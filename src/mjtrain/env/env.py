@@ -1,6 +1,8 @@
 """The batched MDP."""
 
+import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,9 @@ from mjtrain.env.undisturbed import preserving_state
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import Engine, State
 from mjtrain.sim.robots.forward_kinematics import BodyStates, ForwardKinematics
+
+_NEW_BUFFERS = ("reward_terms", "causes", "successes", "actions.target")
+"""What states of older checkpoints may lack; it stays as it is then."""
 
 
 class Env:
@@ -90,7 +95,8 @@ class Env:
         self._shared = SharedSums(self.device)
         self._kinematics: ForwardKinematics | None = None
         self._body_states: BodyStates | None = None
-        self._stepping = False
+        self._contacts_counted = False
+        """Whether this is the part of a step after the update of the contact times."""
         self._contact_readings: dict[tuple[str, ...], list[ContactReading] | None] = {}
         self._contact_times: dict[tuple[tuple[str, ...], float], ContactTimes] = {}
         self._watched: dict[str, torch.Tensor] = {}
@@ -131,21 +137,22 @@ class Env:
             Observations by group, as `observe` returns them, of the new episode where one ended; rewards, shape
             (num_envs,); terminated and truncated, boolean, shape (num_envs,).
         """
-        self._stepping = True
-        self._events.apply_interval(self)
+        self._events.apply_interval(self, self._forget_bodies)
         self._pushes.apply()
         self.engine.step(self._actions.apply(action, self), self.config.decimation)
-        self._body_states = None
+        self._forget_bodies()
         self.episode_step += 1
+        self._contacts_counted = True
         self._update_contact_times()
         broken = self._nan_guard.check(self.state, self.engine.failed)
         terminated, truncated, causes = self._terminations.compute(self)
         terminated, truncated = terminated | broken, truncated & ~broken
         done = terminated | truncated
         self.terminated.copy_(terminated)
-        self.successes = self._successes.update(self, broken)
+        self.successes.copy_(self._successes.update(self, broken))
         rewards = self._rewards.compute(self).masked_fill(broken[:, None], 0.0)
-        self.reward_terms, self.causes = rewards, causes
+        self.reward_terms.copy_(rewards)
+        self.causes.copy_(causes)
         if self.keeps_final_observations:
             self.final_observations = self._observe_ends() if done.any() else None
         self._curriculum.update(self, done & ~broken)
@@ -153,6 +160,7 @@ class Env:
         self._begin_episodes(done)
         self._commands.update(self, done)
         self._seen = self._observe(done)
+        self._contacts_counted = False
         return self._seen, rewards.sum(dim=1), terminated, truncated
 
     def reset(self, mask: torch.Tensor, draws: dict[str, torch.Tensor] | None = None) -> None:
@@ -200,6 +208,7 @@ class Env:
             "buffers": {name: tensor.clone() for name, tensor in self._buffers().items()},
             "seen": {name: tensor.clone() for name, tensor in self._seen.items()},
             "memory": self._memory.state_dict(),
+            "contact_times": [json.dumps(key) for key in self._contact_times],
             "shared": self._shared.state_dict(),
             "cameras": self.cameras.state_dict(),
         }
@@ -211,7 +220,8 @@ class Env:
             ValueError: It is of another environment, engine or kind of device; then nothing has changed.
         """
         buffers = self._buffers()
-        for theirs, ours in ((state["buffers"], buffers), (state["seen"], self._seen)):
+        saved = {name: buffers[name] for name in _NEW_BUFFERS} | state["buffers"]
+        for theirs, ours in ((saved, buffers), (state["seen"], self._seen)):
             differing = [
                 name
                 for name in sorted(ours.keys() | theirs.keys())
@@ -228,12 +238,17 @@ class Env:
         self.engine.load_state_dict(state["engine"])  # the last that can fail; it checks all before it changes any
         self.rng.set_state(rng_state)
         for name, tensor in buffers.items():
-            tensor.copy_(state["buffers"][name])
-        self._body_states = None
+            tensor.copy_(saved[name])
+        self._forget_bodies()
         self._memory.load_state_dict(state.get("memory", {}))
+        self._pushes.resume(state.get("memory", {}))
+        for key in state.get("contact_times", ()):  # they must be counted before they are next read
+            with suppress(RequestError):  # a sensor has another name now
+                self.contact_times(*json.loads(key))
         self._shared.load_state_dict(state.get("shared", {}))
         self.cameras.load_state_dict(state.get("cameras", {}))
         self._seen = {name: state["seen"][name].to(self.device, copy=True) for name in self._seen}
+        self.forget_failures()  # of the worlds that these were before
 
     def load_shared(self, state: dict[str, Any]) -> None:
         """Continue with what worlds share, from a state of any rank and of any number of worlds."""
@@ -484,7 +499,7 @@ class Env:
             name = f"contact_times.{' '.join(key[0])}.{threshold}"
             touches = self.touches(key[0], threshold)
             self._contact_times[key] = ContactTimes(name, touches.shape[1], self.step_dt, self._memory)
-            if self._stepping:  # this step's update is over, and after a resume it must not be missed
+            if self._contacts_counted:  # this step's update is over, and must not be missed
                 self._contact_times[key].update(touches)
             fields = ("contact_s", "air_s", "last_air_s")
             times = self._contact_times[key]
@@ -649,7 +664,7 @@ class Env:
         self._commands.draw_before_reset(self, mask)
         qpos, qvel = self._events.sample_start(self, mask)
         self.engine.reset(mask, qpos, qvel)
-        self._body_states = None
+        self._forget_bodies()
         self.start_qpos.copy_(torch.where(mask[:, None], qpos, self.start_qpos))
         self._actions.reset(mask)
         self._successes.reset(mask)
@@ -666,13 +681,16 @@ class Env:
         with preserving_state(self._core, self._observations, self.cameras):
             return self._observe(torch.zeros_like(self.terminated))
 
+    def _forget_bodies(self) -> None:
+        self._body_states = None
+
     def _update_contact_times(self) -> None:
         for (sensors, threshold), times in self._contact_times.items():
             times.update(self.touches(sensors, threshold))
 
     def _buffers(self) -> dict[str, torch.Tensor]:
         """Return every tensor that persists from step to step, by name."""
-        own = {"episode_step": self.episode_step, "start_qpos": self.start_qpos, "terminated": self.terminated}
+        names = ("episode_step", "start_qpos", "terminated", "reward_terms", "causes", "successes")
         parts = {
             "actions": self._actions,
             "cameras": self.cameras,
@@ -683,6 +701,7 @@ class Env:
             "statistics": self.statistics,
             "successes": self._successes,
         }
+        own = {name: getattr(self, name) for name in names}
         return own | {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.buffers().items()}
 
 

@@ -1,6 +1,7 @@
 """What happens to worlds apart from the policy: randomisation, resets, pushes."""
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,8 +73,12 @@ class Events:
             self._apply(name, term, env, worlds)
         return worlds.qpos, worlds.qvel
 
-    def apply_interval(self, env: "Env") -> None:
-        """Advance by an env step, and apply the events of mode interval to the worlds where they are due."""
+    def apply_interval(self, env: "Env", changed: Callable[[], None]) -> None:
+        """Advance by an env step, and apply the events of mode interval to the worlds where they are due.
+
+        Args:
+            changed: Called after each of them, when qvel may have changed.
+        """
         for name, term in self._by_mode["interval"].items():
             left = self._left[name]
             due = left <= 1
@@ -81,6 +86,7 @@ class Events:
             worlds = Worlds(mask=due, qpos=env.state.qpos.clone(), qvel=env.state.qvel.clone())
             self._apply(name, term, env, worlds)
             env.engine.set_qvel(due, worlds.qvel)
+            changed()
 
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""
@@ -106,13 +112,22 @@ class Pushes:
             wrench: Force in N at its centre of mass, then torque in N m, in the world's frame. Shape (num_envs, 6).
             duration_s: In seconds, shape (num_envs,).
         """
+        self._register(body)
+        steps = (duration_s / self._core.step_dt).round().clamp(min=1.0)
+        _, push = self._by_body[body]
+        push.copy_(torch.where(mask[:, None], torch.cat([wrench, steps[:, None]], dim=1), push))
+
+    def _register(self, body: str) -> None:
         if body not in self._by_body:
             bodies = self._core.engine.layout.bodies
             row = bodies[match_names([re.escape(body)], bodies, "body")[0]]
             self._by_body[body] = (row, self._core.memory.tensor(f"push.{body}", 7))
-        steps = (duration_s / self._core.step_dt).round().clamp(min=1.0)
-        _, push = self._by_body[body]
-        push.copy_(torch.where(mask[:, None], torch.cat([wrench, steps[:, None]], dim=1), push))
+
+    def resume(self, memory: Iterable[str]) -> None:
+        """Continue the pushes of a checkpoint, by the names in its memory of terms."""
+        for body in self._core.engine.layout.bodies:
+            if f"push.{body}" in memory:
+                self._register(body)
 
     def apply(self) -> None:
         """Give the engine the forces of this env step."""
