@@ -66,7 +66,9 @@ class JobMetrics:
         self.stop_requested, self.pause_requested = num_stops > 0, num_pauses > 0
         told_means = {} if self._log is None else self._log.summarise(values[: len(told)])
         values = values[len(told) :]
-        self.last_episodes |= self._statistics.summarise(values[: len(episodes)])
+        # Warnings are of this iteration only, and are not given where there are none.
+        kept = {name: mean for name, mean in self.last_episodes.items() if not name.startswith("warning/")}
+        self.last_episodes = kept | self._statistics.summarise(values[: len(episodes)])
         job_means = dict.fromkeys(means) | {
             name: total / context.world_size for name, total in zip(known, values[len(episodes) :], strict=False)
         }

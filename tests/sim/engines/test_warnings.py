@@ -10,10 +10,14 @@ import torch
 import mjtrain
 from mjtrain.config import ActionTerm, EnvConfig, OptionConfig, RobotConfig
 from mjtrain.env.catalog import load_task
+from mjtrain.env.env import Env
+from mjtrain.learning.collectives import Collectives
+from mjtrain.learning.metrics import JobMetrics
 from mjtrain.mdp import observation, reward
 from mjtrain.mdp.observations import joint_positions
 from mjtrain.mdp.rewards import is_alive
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.engines.native_on_device import NativeOnDevice
@@ -113,10 +117,9 @@ def test_a_robot_that_mujoco_cannot_compute_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_training_warns_once_of_contacts_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    task = load_task("Cartpole-Balance")
-    env = EnvConfig(
-        robot=write(tmp_path, heap("100K")).robot,
+def of_heap(folder: Path) -> EnvConfig:
+    return EnvConfig(
+        robot=write(folder, heap("100K")).robot,
         actions={"all": ActionTerm()},
         observations={"actor": {"joint": observation(joint_positions, joints=("j",))}},
         rewards={"alive": reward(is_alive, 1.0)},
@@ -124,9 +127,26 @@ def test_a_training_warns_once_of_contacts_left_out(tmp_path: Path, capfd: pytes
         decimation=2,
         episode_length_s=10.0,
     )
+
+
+def test_a_warning_is_of_its_iteration_and_not_of_the_worlds_before_a_resume(tmp_path: Path) -> None:
+    config = of_heap(tmp_path)
+    env, resumed = (Env(config, make_engine("native", config, 2, "cpu", 1), seed) for seed in (0, 1))
+    job = JobMetrics(RankContext(), env, Collectives(env.device))
+    times = dict.fromkeys(("collect_time_s", "learn_time_s", "wait_time_s"), 1.0)
+    first, second = (job.collect(means={"kl": 0.0}, num_env_steps=1, **times) for _ in range(2))
+    assert first["warning/contacts"] == 2
+    assert not [name for name in second if name.startswith("warning/")]
+    assert any(worlds.any() for worlds in resumed.engine.warnings.values()), "it began with warnings"
+    resumed.load_state_dict(env.state_dict())
+    assert not any(worlds.any() for worlds in resumed.engine.warnings.values())
+
+
+def test_a_training_warns_once_of_contacts_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    task = load_task("Cartpole-Balance")
     agent = replace(task.agent, obs_groups={"actor": ("actor",), "critic": ("actor",)}, num_steps_per_env=4)
     run = mjtrain.train(
-        replace(task, env=env, agent=agent),
+        replace(task, env=of_heap(tmp_path), agent=agent),
         num_envs=2,
         max_iterations=2,
         launch=mjtrain.LaunchConfig(gpu_ids=None),
