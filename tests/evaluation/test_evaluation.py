@@ -208,6 +208,32 @@ def test_an_early_end_is_evaluated(tmp_path: Path) -> None:
     assert json.loads((run_dir / "best.json").read_text())["iteration"] == 2
 
 
+def test_a_run_that_was_killed_after_its_last_save_ends_as_the_undisturbed_one(tmp_path: Path) -> None:
+    """Without the record of its best checkpoint and without its end, it is resumed; a row may also be missing."""
+    stop = {"stop_when": ("mean_reward>1e9", "iteration>=2")}
+    options: dict[str, Any] = {
+        "log_root": str(tmp_path), "launch": TWO, "logger": "none", "best_metric": "iteration", "max_iterations": 9
+    }  # fmt: skip
+    first = mjtrain.train(NOISY, **stop, **options)
+    assert first.ended_by == "--stop-when iteration>=2: 2 after 2 iterations"
+    best = json.loads((first.run_dir / "best.json").read_text())
+    checkpoint = first.checkpoint.read_bytes()
+    (first.run_dir / "best.json").unlink()
+
+    again = mjtrain.train(NOISY, resume=str(first.run_dir), **stop, **options)
+    assert again.ended_by == first.ended_by
+    assert [row["iteration"] for row in read_rows(first.run_dir)] == [1, 2]
+    assert again.checkpoint == first.checkpoint
+    assert first.checkpoint.read_bytes() == checkpoint
+    assert json.loads((first.run_dir / "best.json").read_text()) == best
+
+    other = mjtrain.train(NOISY, resume=str(first.run_dir), stop_when=("iteration>=3",), **options)
+    assert other.ended_by == "--stop-when iteration>=3: 3 after 3 iterations"
+    (first.run_dir / "metrics.jsonl").unlink()
+    without = mjtrain.train(NOISY, resume=str(first.run_dir), stop_when=("iteration>=3",), **options)
+    assert without.ended_by == "--stop-when iteration>=3: 4 after 4 iterations"
+
+
 def check_best(run_dir: Path, others: set[int]) -> None:
     rows = read_rows(run_dir)
     best = min(rows, key=lambda row: row["eval/length"])  # of equal ones the first

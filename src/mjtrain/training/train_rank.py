@@ -101,7 +101,7 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
             report=report,
         )
         hooks = [stack.enter_context(hook) for hook in make_hooks(hook_context)]
-        for result in learner.iterate(last_iteration):
+        for result in learner.iterate(learner.iteration if hook_context.ended_by else last_iteration):
             metrics = result.metrics
             for hook in hooks:
                 hook.after_iteration(result)

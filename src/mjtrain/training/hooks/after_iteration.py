@@ -1,16 +1,20 @@
 """Hooks of a few lines each: drift between ranks, the best iteration, NaN, overflow, the report, the early end."""
 
+from typing import Any
+
 import torch
 
 from mjtrain.env.env import Env
 from mjtrain.env.nan_guard import check_nan_resets
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.learner import IterationResult
-from mjtrain.runs.best_checkpoint import read_best
+from mjtrain.runs.best_checkpoint import BestCheckpoint, read_best
+from mjtrain.runs.history import lines_backwards
 from mjtrain.runtime import heartbeat
+from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
 from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.training.hooks.base import Hook, HookContext
-from mjtrain.training.hooks.checkpoints import is_save_due
+from mjtrain.training.hooks.checkpoints import is_save_due, record_best
 from mjtrain.training.metric_rules import Ranking, parse_stop_condition
 
 
@@ -47,7 +51,12 @@ class BestHook(Hook):
         """Learn how good the best one was before a resumption; every rank must call it."""
         self._ranking = ranking
         self._save_interval = context.config.agent.save_interval
-        self._best = _read_value(context, ranking)
+        self._best = _read_best_value(context, ranking)
+        value = _read_restored(context, ranking.metric)
+        if value is not None and ranking.is_better(value, self._best):  # the run was killed before it recorded this
+            best = BestCheckpoint(metric=ranking.metric, value=value, iteration=context.learner.iteration)
+            if context.learner.agree(context.report is None or record_best(context.run_dir, best, context.report)):
+                self._best = value
         self._last: tuple[IterationResult, float | None] | None = None
         """The last one that was marked, and the best value before it."""
 
@@ -64,12 +73,24 @@ class BestHook(Hook):
             self._best, result.is_best = value, True
 
 
-def _read_value(context: HookContext, ranking: Ranking) -> float | None:
+def _read_best_value(context: HookContext, ranking: Ranking) -> float | None:
     """Return the value of the best checkpoint up to here, which only the main rank may be able to read."""
     best = read_best(context.run_dir) if context.rank_context.is_main else None
     if best is not None and (best.metric != ranking.metric or best.iteration > context.learner.iteration):
         best = None  # by another metric, or of iterations that are repeated now
-    found = torch.tensor([0.0, 0.0] if best is None else [1.0, best.value], dtype=torch.float64)
+    return _from_main(context, None if best is None else best.value)
+
+
+def _read_restored(context: HookContext, metric: str) -> float | None:
+    """Return a metric of the restored iteration, if metrics.jsonl still has it; every rank must call it."""
+    rows = MetricLines(lines_backwards(context.run_dir / METRICS_FILE) if context.rank_context.is_main else ())
+    last = next((row for row in rows if "event" not in row), {})
+    return _from_main(context, last.get(metric) if last.get("iteration") == context.learner.iteration else None)
+
+
+def _from_main(context: HookContext, number: float | None) -> float | None:
+    """Return on all ranks what the main rank gives."""
+    found = torch.tensor([0.0, 0.0] if number is None else [1.0, number], dtype=torch.float64)
     device = context.rank_context.device
     is_known, value = Collectives(device).sum(found.to(device)).tolist()
     return value if is_known else None
@@ -211,22 +232,28 @@ class ReportHook(Hook):
 
 
 class StopWhenHook(Hook):
-    """Ends the training with the first iteration that meets a condition of --stop-when."""
+    """Ends the training with the first iteration that meets a condition of --stop-when, which the restored one may."""
 
     def __init__(self, context: HookContext) -> None:
+        """Compare the iteration from which a run is resumed; every rank must call it."""
         self._context = context
         self._conditions = [parse_stop_condition(text) for text in context.config.run.stop_when]
+        if context.learner.iteration < context.last_iteration:
+            restored = {condition.metric: _read_restored(context, condition.metric) for condition in self._conditions}
+            self._ends(restored, context.learner.iteration)
 
     def after_iteration(self, result: IterationResult) -> None:
         """Compare, unless the training ends here anyway; all ranks have the same metrics, so all of them end."""
-        if result.is_last:
-            return
+        result.is_last = result.is_last or self._ends(result.metrics, result.iteration)
+
+    def _ends(self, metrics: dict[str, Any], iteration: int) -> bool:
+        """Tell whether an iteration meets a condition, and note which."""
         for condition in self._conditions:
-            if condition.is_met(result.metrics):
-                result.is_last = True
-                value = result.metrics[condition.metric]
-                self._context.ended_by = f"--stop-when {condition}: {value:g} after {result.iteration} iterations"
-                return
+            if condition.is_met(metrics):
+                value = metrics[condition.metric]
+                self._context.ended_by = f"--stop-when {condition}: {value:g} after {iteration} iterations"
+                return True
+        return False
 
     def finish(self) -> None:
         """Say why the training ends here."""

@@ -17,6 +17,16 @@ def is_save_due(result: IterationResult, save_interval: int) -> bool:
     return result.is_last or result.is_best or result.iteration % save_interval == 0
 
 
+def record_best(run_dir: Path, best: BestCheckpoint, report: RunReport) -> bool:
+    """Record which checkpoint is the best, and return whether that was done; otherwise a warning says so."""
+    try:
+        write_best(run_dir, best)
+    except OSError as error:
+        report.warn(f"{run_dir / BEST_FILE} could not be written ({error.strerror}); training continues")
+        return False
+    return True
+
+
 class CheckpointHook(Hook):
     """Saves the run now and then, and has the main rank upload what is saved.
 
@@ -100,12 +110,7 @@ class CheckpointHook(Hook):
             return False
         metric = self._ranking.metric
         best = BestCheckpoint(metric=metric, value=result.metrics[metric], iteration=result.iteration)
-        try:
-            write_best(self._run_dir, best)
-        except OSError as error:
-            report.warn(f"{self._run_dir / BEST_FILE} could not be written ({error.strerror}); training continues")
-            return False
-        return True
+        return record_best(self._run_dir, best, report)
 
     def _handle_failed_save(self, path: Path, error: OSError, *, is_last: bool) -> None:
         """Report that a checkpoint could not be written, and end the run if it was the last one."""
