@@ -220,7 +220,7 @@ class Env:
             ValueError: It is of another environment, engine or kind of device; then nothing has changed.
         """
         buffers = self._buffers()
-        saved = {name: buffers[name] for name in _NEW_BUFFERS} | state["buffers"]
+        saved = {name: buffers[name] for name in _NEW_BUFFERS if name in buffers} | state["buffers"]
         for theirs, ours in ((saved, buffers), (state["seen"], self._seen)):
             differing = [
                 name
@@ -690,7 +690,8 @@ class Env:
 
     def _buffers(self) -> dict[str, torch.Tensor]:
         """Return every tensor that persists from step to step, by name."""
-        names = ("episode_step", "start_qpos", "terminated", "reward_terms", "causes", "successes")
+        names = ("episode_step", "start_qpos", "terminated", "reward_terms", "causes")
+        names += ("successes",) if self.config.successes else ()
         parts = {
             "actions": self._actions,
             "cameras": self.cameras,
