@@ -1,9 +1,11 @@
 """What a controller builds from joints, sensors and metadata is what the policy was trained on."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import mujoco
 import numpy as np
@@ -18,9 +20,13 @@ from mjtrain.deployment.terms import REPORTED_BY_ROBOT, TERMS, Scene
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.ground import Ground
+from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.export.field_keys import make_field_keys
+from mjtrain.evaluation.export.metadata import describe_policy
+from mjtrain.mdp import observations
+from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.sim.robots.model import load_model, robot_only
-from support.envs import actions_for
+from support.envs import actions_for, make_env
 from support.metadata import describe_task
 
 TERMS_PAGE = Path(__file__).parents[2] / "docs" / "terms.md"
@@ -76,6 +82,56 @@ def test_observations_are_built_from_readings_alone(task: str) -> None:
         _, _, terminated, truncated = env.step(chosen[None])
         assert not (terminated | truncated).any()
         action = chosen.numpy()
+
+
+def test_groups_may_use_the_same_names() -> None:
+    """For what differs in its history, in its function or in its parameters."""
+    config = load_task("Quadruped-Velocity-Rough")
+    (group,) = config.agent.obs_groups["actor"]
+    terms = to_eval_config(config.env).observations[group]
+    scan, joints = terms[SCAN], next(term for term in terms.values() if term.func is observations.joint_pos_rel)
+    other = scan.replace(params={**scan.params, "offset": scan.params["offset"] + 0.2})
+    velocities = joints.replace(func=observations.joint_velocities, params={"joints": (".*",)}, history=3)
+    groups = {
+        "one": {SCAN: scan, "joints": joints.replace(history=2)},
+        "two": {SCAN: other, "joints": velocities, "same": joints},
+        "three": {SCAN: scan.replace(history=2), "same": joints.replace(history=3)},
+    }
+    env = make_env(replace(to_eval_config(config.env), observations={**config.env.observations, **groups}), num_envs=1)
+    policy = SimpleNamespace(inputs={name: env.observe()[name].shape[1:] for name in groups}, iteration=0)
+    run = TrainedRun(task="", env=env.config, agent=config.agent)
+    metadata = json.loads(json.dumps(describe_policy(run, env, cast("Any", policy))))
+    names = [term["name"] for term in metadata["observations"]]
+    assert names == [SCAN, "joints", f"two.{SCAN}", "two.joints", "same", SCAN, "same"]
+    model, _ = load_model(env.config)
+    data = mujoco.MjData(model)
+    readings = SimulatedReadings(model, data, metadata, 0.0, np.random.default_rng(0))
+    observer = Observer(metadata, values=frozenset(readings.measure()[0]["values"]))
+    for action in 0.3 * actions_for(env, 4):
+        data.qpos[:], data.qvel[:] = env.state.qpos[0].numpy(), env.state.qvel[0].numpy()
+        nothing = np.zeros(env.num_actions)
+        measured = Readings(**readings.measure()[0])
+        scene = Scene(metadata=metadata, readings=measured, commands={}, action=nothing, displacements=nothing, step=0)
+        expected = np.concatenate([env.observe()[name][0].numpy() for name in groups])
+        np.testing.assert_allclose(observer.observe(scene), expected, rtol=0, atol=1e-4)
+        env.step(action)
+
+
+def test_a_reading_has_the_largest_noise_of_the_terms_that_show_it_in_its_own_unit() -> None:
+    body = '<body><joint name="j"/><joint name="k"/><geom size="0.1"/></body>'
+    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
+    terms = {"joint_pos_limit_normalized": ("j", 0.01), "joint_positions": (".*", 0.02), "joint_pos_rel": ("k", 0.0)}
+    described = [
+        {"name": name, "func": f"mjtrain.mdp.observations:{name}", "params": {"joints": [joints]}, "noise": noise}
+        for name, (joints, noise) in terms.items()
+    ]
+    metadata = {"default_pose": {"j": [0.0], "k": [0.0]}, "joints": {"j": {"range": [-4.0, 4.0]}}, "sensors": {}}
+    metadata["observations"] = described
+    sensing = SimulatedReadings(model, mujoco.MjData(model), metadata, 1.0, np.random.default_rng(0))
+    measured = [sensing.measure()[0]["positions"] for _ in range(300)]
+    largest = {name: max(abs(float(each[name][0])) for each in measured) for name in ("j", "k")}
+    assert 0.03 < largest["j"] <= 0.04
+    assert 0.015 < largest["k"] <= 0.02
 
 
 def open_with_a_field() -> mujoco.MjSpec:

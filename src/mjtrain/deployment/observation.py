@@ -23,7 +23,7 @@ class Observer:
         ]
         if unknown:
             raise RequestError(f"the robot must report the observations {'; '.join(unknown)} as values")
-        self._past: dict[str, list[np.ndarray]] = {}
+        self._past: dict[int, list[np.ndarray]] = {}  # by first column: groups may share the name of a term
 
     def reset(self) -> None:
         """Forget the past; the next observation fills it, as at the beginning of an episode."""
@@ -43,8 +43,9 @@ class Observer:
             raise RequestError(f"observation {term['name']} has {value.size} columns; the policy reads {width}")
         if term["history"] == 1:
             return value
-        past = self._past.get(term["name"]) or [value] * term["history"]
-        self._past[term["name"]] = past = [*past[1:], value]
+        begin = term["columns"][0]
+        past = self._past.get(begin) or [value] * term["history"]
+        self._past[begin] = past = [*past[1:], value]
         return np.concatenate(past)
 
     def _read(self, term: dict[str, Any], scene: Scene) -> np.ndarray:

@@ -72,7 +72,12 @@ class SimulatedReadings:
                 ]
             if term["name"] in self._scans:
                 parts = [("values", term["name"])]
-            found |= dict.fromkeys(parts, factor * float(term.get("noise", 0.0)))
+            for part in parts:
+                unit = 1.0
+                if name == "joint_pos_limit_normalized":
+                    low, high = metadata["joints"][part[1]]["range"]
+                    unit = (high - low) / 2
+                found[part] = max(found.get(part, 0.0), factor * unit * float(term.get("noise", 0.0)))
         return found
 
     def _scan(self, params: dict[str, Any]) -> np.ndarray:

@@ -122,9 +122,16 @@ def _describe_observations(
         for name, width in env.observation_widths(group).items():
             term = run.own_env.observations[group][name]
             source = {"noise": term.noise, **describe_source(term, env, sensors)}
-            described.append({"name": name, "columns": [begin, begin + width], **_describe_term(term), **source})
+            row = {"columns": [begin, begin + width], **_describe_term(term), **source}
+            differs = any(name == other["name"] and _reads(row) != _reads(other) for other in described)
+            described.append({"name": f"{group}.{name}" if differs else name, **row})
             begin += width
     return described
+
+
+def _reads(row: dict[str, Any]) -> tuple[Any, Any]:
+    """Return what a robot reports under the name of a term."""
+    return row["func"], row["params"]
 
 
 def _describe_images(run: TrainedRun, env: Env, policy: Policy, group: str) -> dict[str, Any]:
