@@ -1,20 +1,27 @@
 """A controller that knows only the exported metadata gives MuJoCo's torques, or is told that it cannot."""
 
 import copy
+import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mujoco
 import numpy as np
 import pytest
+import torch
 
-from mjtrain.config import ActionTerm, ActuatorConfig, EnvConfig, KeyframeConfig, RobotConfig
+from mjtrain.config import ActionTerm, ActuatorConfig, EnvConfig, EventTerm, KeyframeConfig, RobotConfig
 from mjtrain.deployment.actuation import Actuation
+from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.simulated_drives import SimulatedDrives
+from mjtrain.deployment.simulated_steps import SteppedRobot
+from mjtrain.env.env import Env
 from mjtrain.evaluation.export.metadata import describe_actions
+from mjtrain.mdp import randomization
 from mjtrain.sim.robots.robot import describe_actuators
-from support.envs import make_env
+from support.envs import actions_for, make_env
 
 LINEAR = {
     "position": '<position kp="20" kv="2"/>',
@@ -250,3 +257,93 @@ def test_a_motor_of_a_config_with_a_stall_torque_has_gains_to_send(type_: str, t
         assert of_told.qfrc_actuator[column] == pytest.approx(of_drawn.qfrc_actuator[column], abs=1e-9)
         unlimited.append(abs(of_told.qfrc_actuator[column]) < 17.9)
     assert any(unlimited)
+
+
+class Chosen:
+    """A policy that acts as it is told, and reads nothing."""
+
+    def __init__(self, config: EnvConfig, env: Env) -> None:
+        pose = {name: env.engine.layout.default_qpos[place].tolist() for name, place in env.engine.layout.qpos.items()}
+        described = {"actions": describe_actions(config, env), "default_pose": pose, "observations": []}
+        self.metadata = json.loads(json.dumps(described))
+        self.chosen = np.zeros(env.num_actions)
+
+    def act(self, observation: np.ndarray) -> np.ndarray:
+        assert observation.shape == (0,)
+        return self.chosen
+
+
+def assert_moves_as_in_the_environment(config: EnvConfig, *, events: bool = False, begins: bool = False) -> None:
+    """Compare positions after each env step of two episodes; if begins, also the accelerations at first."""
+    env = make_env(config, num_envs=1)
+    policy, engine = Chosen(config, env), env.engine
+    robot = SteppedRobot(engine.model, cast("DeployedPolicy", policy), rng=np.random.default_rng(0))  # pyright: ignore[reportAttributeAccessIssue]
+    fields = ("actuator_gainprm", "actuator_biasprm") if events else ()
+    drawn = {name: engine.expand(name)[0].numpy() for name in fields}
+    for seed in (0, 1):
+        env.reset(torch.ones(1, dtype=torch.bool))
+        robot.begin(env.state.qpos[0].double().numpy(), env.state.qvel[0].double().numpy(), drawn)
+        if begins:
+            assert robot.data.qacc == pytest.approx(engine.follow("qacc")[0].numpy(), rel=1e-5, abs=1e-5)
+        for action in actions_for(env, 8, seed=seed)[:, :1]:
+            env.step(action)
+            policy.chosen = action[0].double().numpy()
+            robot.act({}, np.zeros(len(robot.data.qpos)))
+            assert robot.step(config.decimation)
+            assert robot.data.qpos == pytest.approx(env.state.qpos[0].numpy(), abs=1e-5)
+
+
+PID = '<pid kp="5" kv="1" ki="2" input="pos vel ff"/>'
+
+
+@pytest.mark.parametrize("patterns", [("a0:pos",), ("a0:vel",), ("a0:ff", "a0:pos"), ("a0:(pos|vel)",)])
+def test_of_a_motor_without_a_formula_each_action_drives_its_own_control(
+    patterns: tuple[str, ...], tmp_path: Path
+) -> None:
+    keyframe = KeyframeConfig(joints={"j": 0.3}, ctrl={"a0:vel": 0.4, "a0:ff": -0.2})
+    robot = RobotConfig(file=str(model_file(tmp_path, PID)), keyframes={"home": keyframe})
+    actions = {str(index): ActionTerm(actuators=(pattern,)) for index, pattern in enumerate(patterns)}
+    assert_moves_as_in_the_environment(replace(task(robot), actions=actions, decimation=4))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["position with filter", "pid with integral", "pid with slew", "dcmotor with integral", "pid with feedforward"],
+)
+@pytest.mark.parametrize("kv_factor", [None, (0.4, 0.4)])
+def test_motors_with_other_gains_move_as_in_the_environment(
+    kind: str, kv_factor: tuple[float, float] | None, tmp_path: Path
+) -> None:
+    text = (LINEAR | {name: other for name, (other, _) in OTHERS.items()})[kind]
+    gains = EventTerm(
+        func=randomization.actuator_gains,
+        params={"actuators": ("a0",), "factor": (1.5, 1.5), "kv_factor": kv_factor},
+        mode="startup",
+    )
+    config = task(RobotConfig(file=str(model_file(tmp_path, text))))
+    assert_moves_as_in_the_environment(replace(config, events={"gains": gains}, decimation=4), events=True)
+
+
+@pytest.mark.parametrize("texts", [(LINEAR["position"], LINEAR["motor"]), (LINEAR["motor"],) * 2])
+def test_the_range_of_a_joint_bounds_the_sum_of_its_actuators(texts: tuple[str, str], tmp_path: Path) -> None:
+    path = model_file(tmp_path, *texts)
+    path.write_text(path.read_text().replace('actuatorfrcrange="-40 40"', 'actuatorfrcrange="-3 3"'))
+    assert_moves_as_in_the_environment(replace(task(RobotConfig(file=str(path))), decimation=4))
+
+
+@pytest.mark.parametrize("flag", ["enable", "disable"])
+def test_relative_actions_add_up_within_a_range_that_mujoco_keeps_to(flag: str, tmp_path: Path) -> None:
+    path = model_file(tmp_path, '<position kp="20" kv="2" ctrlrange="-.1 .1"/>')
+    old = '<option actuatorgroupdisable="3"/>'
+    path.write_text(path.read_text().replace(old, f'<option><flag clampctrl="{flag}"/></option>'))
+    config = task(RobotConfig(file=str(path)), ActionTerm(relative=True))
+    assert_moves_as_in_the_environment(replace(config, decimation=4))
+
+
+@pytest.mark.parametrize("kind", ["position with gear", "position with ranges", "motor", "position with filter"])
+def test_an_episode_begins_with_the_accelerations_of_the_environment(kind: str, tmp_path: Path) -> None:
+    """A touch sensor or an accelerometer shows them."""
+    text = (LINEAR | {name: other for name, (other, _) in OTHERS.items()})[kind]
+    keyframe = KeyframeConfig(joints={"j": 0.3}, ctrl={"a0": 0.5})
+    robot = RobotConfig(file=str(model_file(tmp_path, text)), keyframes={"home": keyframe})
+    assert_moves_as_in_the_environment(task(robot, ActionTerm(from_home=True)), begins=True)

@@ -1,5 +1,6 @@
 """From the output of a policy to what the actuators must do."""
 
+import collections
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ class Actuation:
         bounds = [row["control_range"] or (-np.inf, np.inf) for row in self._rows]
         self._bounds = np.array(bounds, dtype=float).T
         self._home = metadata["default_pose"]
+        on_joint = collections.Counter({row["actuator"]: row["joint"] for row in self._rows}.values())
+        self._shared = {joint for joint, count in on_joint.items() if count > 1}
         self.reset()
 
     def reset(self) -> None:
@@ -51,7 +54,10 @@ class Actuation:
         """Return the drive of an actuator from the outputs for it: see "The torque on a joint" in the guide."""
         row, controls = self._rows[indices[0]], np.clip(self.controls, *self._bounds)
         if row["formula"] == "none":
-            return Drive(kp=0.0, kd=0.0, controls=tuple(float(controls[index]) for index in indices))
+            in_order = sorted(indices, key=lambda index: self._rows[index].get("ctrl_index", index))
+            asked = iter(controls[in_order].tolist())
+            held = row.get("held_controls", [None] * len(in_order))
+            return Drive(kp=0.0, kd=0.0, controls=tuple(next(asked) if own is None else own for own in held))
         constant = sum(self._rows[index]["gain"] * controls[index] for index in indices) + row["bias"]
         kp, limit = row["kp"], self.max_torque(row)
         return Drive(
@@ -64,6 +70,8 @@ class Actuation:
 
     def max_torque(self, row: dict[str, Any]) -> float | None:
         """Return the larger bound of an actuator's torque, for both directions; None without one."""
+        if self._fraction == 1 and row["joint"] in self._shared:  # the joint's range bounds their sum, not each of them
+            row = {**row, "joint_torque_range": None}
         bounds = [max(-low, high) for low, high in find_torque_ranges(row)]
         if self._fraction < 1 and row["formula"] == "limited":  # without a fraction, it may be beyond it to brake
             bounds.append(row["stall_torque"])

@@ -21,6 +21,7 @@ class SimulatedDrives:
         self._model, self._data = model, data
         self._rows = {row["actuator"]: row for row in metadata["actions"]}
         self._gain = model.actuator_gainprm.copy()
+        self._own_gain, self._own_bias = model.actuator_gainprm.copy(), model.actuator_biasprm.copy()  # of this robot
         self.bias = model.actuator_biasprm.copy()
         """As the model had it. Shape (num_actuators, mjNBIAS)."""
         self._strength, self._damping = np.ones(model.nactuator), np.ones(model.nactuator)
@@ -42,7 +43,9 @@ class SimulatedDrives:
 
         The parameters are as in `mujoco.MjModel`, of the other motors. Shapes (num_actuators, mjNGAIN or mjNBIAS).
         """
-        self._strength = _divide(gainprm[:, 0], self._gain[:, 0], np.ones(len(gainprm)))
+        self._own_gain, self._own_bias = gainprm.copy(), biasprm.copy()
+        of_bias = _divide(biasprm[:, 1], self.bias[:, 1], np.ones(len(gainprm)))  # a PID has no gain beside it
+        self._strength = _divide(gainprm[:, 0], self._gain[:, 0], of_bias)
         self._damping = _divide(biasprm[:, 2], self.bias[:, 2], self._strength)
         ratios = _divide(gainprm[self._servos], self._gain[self._servos], np.ones_like(gainprm[self._servos]))
         self._strength[self._servos], self._damping[self._servos] = ratios[:, _KP], ratios[:, _KD]
@@ -59,7 +62,10 @@ class SimulatedDrives:
             if row["formula"] != "none":
                 self._set(index, row["gear"], Drive(kp=0.0, kd=row["kd"]))
             else:
-                self._model.actuator_gainprm[index] = 0.0
+                is_motor = self._model.actuator_gaintype[index] == mujoco.mjtGain.mjGAIN_DCMOTOR
+                # The gains of a DC motor's controller decide how many states it has: they must not become 0.
+                self._model.actuator_gainprm[index] = self._own_gain[index] * is_motor
+                self._model.actuator_gainprm[index, _KP : _KD + 1] *= 1e-9
                 self._model.actuator_biasprm[index, :2] = 0.0
 
     def obey(self, drives: dict[str, Drive]) -> None:
@@ -69,8 +75,8 @@ class SimulatedDrives:
             if drive.controls is None:
                 self._set(index, row["gear"], drive)
                 continue
-            self._model.actuator_gainprm[index] = self._strength[index] * self._gain[index]
-            self._model.actuator_biasprm[index] = self._strength[index] * self.bias[index]
+            self._model.actuator_gainprm[index] = self._own_gain[index]
+            self._model.actuator_biasprm[index] = self._own_bias[index]
             self._data.ctrl[self._columns(index)] = drive.controls
 
     def _set(self, index: int, gear: float, drive: Drive) -> None:

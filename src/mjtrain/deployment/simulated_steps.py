@@ -56,7 +56,11 @@ class SteppedRobot:
         home = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_KEY, "home")  # -1 without it, for the reference pose
         mujoco.mj_resetDataKeyframe(self._model, self.data, home)
         self.data.qpos[:], self.data.qvel[:], self.data.time = qpos, qvel, 0.0
-        mujoco.mj_forward(self._model, self.data)
+        held, self.data.ctrl[:] = self.data.ctrl.copy(), 0.0
+        self._actuation.controls = np.zeros_like(self._actuation.controls)
+        self._drives.obey(self._actuation.drives())
+        mujoco.mj_forward(self._model, self.data)  # without controls, as an episode of the environment begins
+        self.data.ctrl[:] = held
         self._observer.reset()
         self._actuation.reset()
         self._action = np.zeros_like(self._action)

@@ -108,6 +108,13 @@ def describe_actions(config: EnvConfig, env: Env) -> list[dict[str, Any]]:
         entry = described[columns[row["actuator"], row.get("input")]]
         bias = None if entry["bias"] is None else entry["bias"] + constant[row["actuator"]]
         rows.append({**to_plain(row), **entry, "bias": bias})
+        own = [column for column, (name, _) in enumerate(layout.inputs) if name == row["actuator"]]
+        if entry["formula"] == "none" and len(own) > 1:
+            inputs = [layout.inputs[column] for column in own]
+            values = layout.default_ctrl[own].tolist()
+            rows[-1]["held_controls"] = [
+                None if key in driven else value for key, value in zip(inputs, values, strict=True)
+            ]
         if row.get("base") == "motion_controls" and row["base_params"].get("share") == 0:  # the default pose always
             del rows[-1]["base"], rows[-1]["base_params"]
             rows[-1]["offset"] = layout.default_ctrl[entry["ctrl_index"]].item()

@@ -49,7 +49,9 @@ def make_layout(
     if "" in actuators:
         raise RequestError(_describe_nameless(model, actuators[""]))
     home = find_home(model)
-    ctrl_range = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-np.inf, np.inf])
+    ctrl_range = np.where(
+        model.actuator_ctrllimited[:, None] & clamps_controls(model), model.actuator_ctrlrange, [-np.inf, np.inf]
+    )
 
     def default(key: object, otherwise: object) -> torch.Tensor:
         return torch.tensor(otherwise if home < 0 else key[home], dtype=dtype, device=device)  # pyright: ignore[reportIndexIssue]
@@ -147,6 +149,11 @@ def place_controls(model: mujoco.MjModel) -> dict[str, slice]:
         if len(words) > 1:
             single |= {f"{name}:{word}": slice(column, column + 1) for column, word in enumerate(words, columns.start)}
     return {**single, **blocks} if single else blocks
+
+
+def clamps_controls(model: mujoco.MjModel) -> bool:
+    """Whether MuJoCo keeps controls within their ranges."""
+    return not model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL
 
 
 def control_columns(model: mujoco.MjModel, actuator: int) -> slice:

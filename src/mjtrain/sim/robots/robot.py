@@ -8,7 +8,7 @@ import mujoco
 
 from mjtrain.config import EnvConfig, RobotConfig
 from mjtrain.sim.robots.model import list_grounds, load_model, robot_only
-from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, name_inputs
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, clamps_controls, name_inputs
 from mjtrain.sim.robots.start import find_home
 
 _DYNAMICS = {
@@ -53,7 +53,9 @@ def describe_actuators(config: EnvConfig) -> dict[str, dict[str, Any]]:
         name, words, described = model.actuator(index).name, name_inputs(model, index), _describe(model, index)
         for offset, (word, gain) in enumerate(zip(words, _gains(model, index) or [None] * len(words), strict=True)):
             column = int(model.actuator_ctrladr[index]) + offset
-            bounds = _range(_clamps(model) and model.actuator_ctrllimited[column], model.actuator_ctrlrange[column])
+            bounds = _range(
+                clamps_controls(model) and model.actuator_ctrllimited[column], model.actuator_ctrlrange[column]
+            )
             own = {"ctrl_index": column, "gain": gain, "control_range": bounds}
             found[name if word is None else f"{name}:{word}"] = described | own
     return found
@@ -162,10 +164,6 @@ def _is_disabled(model: mujoco.MjModel, index: int) -> bool:
     group = int(model.actuator_group[index])
     in_group = 0 <= group < 31 and bool(model.opt.disableactuator & (1 << group))
     return in_group or bool(model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_ACTUATION)
-
-
-def _clamps(model: mujoco.MjModel) -> bool:
-    return not model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL
 
 
 def _range(limited: Any, bounds: Any) -> list[float] | None:
