@@ -156,12 +156,18 @@ class PlainEngine(NativeEngine):
         self.robots = [SteppedRobot(model, policy, noise=noise, rng=rng) for _ in range(num_envs)]
         super().__init__(model, num_envs, num_threads=1, height_field=height_field)
 
-    def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:  # noqa: ARG002
-        """Advance every world; see `Engine.step`. The controls are those of the drives."""
+    def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
+        """Advance every world by the drives of its controller; see `Engine.step`. `state` shows the controls."""
+        history = None if self._history is None else self.follow_sensors(num_substeps)
         for world, robot in enumerate(self.robots):
-            self.failed[world] = not robot.step(num_substeps)
-            for name, tensor in vars(self.state).items():
+            self.failed[world] = False
+            for substep in range(num_substeps):
+                self.failed[world] |= not robot.step(1)
+                if history is not None:
+                    history[world, substep] = torch.as_tensor(robot.data.sensordata)
+            for name, tensor in (vars(self.state) | self._followed).items():
                 tensor[world] = torch.as_tensor(getattr(robot.data, name))
+        self.state.ctrl.copy_(ctrl)
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Reset the masked worlds; see `Engine.reset`."""

@@ -2,11 +2,19 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
+import torch
 
 from mjtrain.cli.play import main
+from mjtrain.env.env import Env
 from mjtrain.evaluation.summary_table import print_comparison
+from mjtrain.tools.sim_to_sim import PlainEngine
+from support.envs import actions_for, make_env
+from support.metadata import describe_task
 
 
 def test_an_exported_policy_in_plain_mujoco_does_what_it_does_in_the_environment(
@@ -34,6 +42,38 @@ def test_an_exported_policy_in_plain_mujoco_does_what_it_does_in_the_environment
     table = capsys.readouterr().out
     shown = f"{rows['push', 'native']['errors']['velocity/planar']:.3f} !"
     assert any("push" in line and "native" in line and shown in line for line in table.splitlines()), table
+
+
+def test_rewards_and_terminations_see_the_torques_and_sensors_of_plain_mujoco() -> None:
+    native, metadata = describe_task("Quadruped-Velocity-Flat")
+    native = make_env(native.config, num_envs=1, seed=3)
+    chosen: list[np.ndarray] = []
+    policy = SimpleNamespace(metadata=metadata, act=lambda _: chosen[-1])
+    engine = PlainEngine(native.config, cast("Any", policy), 1, 0)
+    plain = Env(native.config, engine, 3)
+
+    def read(env: Env) -> list[torch.Tensor]:
+        return [
+            env.state.qpos,
+            env.state.ctrl,
+            env.qacc((".*",)),
+            env.qfrc_actuator((".*",)),
+            env.sensor_history((".*velocity",)),
+        ]
+
+    read(native)  # from now on, its engine follows what is read
+    read(plain)
+    for action in 0.3 * actions_for(native, 5):
+        chosen.append(action[0].double().numpy())
+        commands = {name: plain.command(name)[0].double().numpy() for name in metadata["commands"]}
+        engine.robots[0].act(commands, np.zeros(plain.state.qpos.shape[1]))
+        native.step(action)
+        plain.step(action)
+        for ours, theirs in zip(read(plain), read(native), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=1e-2)
+    history = read(plain)[-1]
+    assert history.shape[1] == native.config.decimation
+    assert (history[:, 0] != history[:, -1]).any()
 
 
 @pytest.mark.parametrize(
