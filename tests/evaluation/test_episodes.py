@@ -163,6 +163,20 @@ def test_other_ends_have_names(change: Callable[[Any], Any], causes: dict[tuple[
         assert found.count(cause) == count
 
 
+def break_at_the_end(env: Env, worlds: Any) -> None:
+    worlds.qvel[0] = torch.where(env.episode_step[0] == env.max_episode_steps - 1, torch.nan, worlds.qvel[0])
+
+
+def test_a_world_that_breaks_in_its_last_step_has_no_other_cause() -> None:
+    run = make_untrained_run("Cartpole-Balance")
+    event = mjtrain.EventTerm(func=break_at_the_end, mode="interval", interval_s=(0.0, 0.0))
+    run = replace(run, env=replace(run.own_env, episode_length_s=0.4, events={**run.own_env.events, "break": event}))
+    player = Player(mjtrain.RankContext(), run, num_envs=4, policy="zero")
+    assert [episode.causes for episode in play_episodes(player, 1)] == [(BROKEN,), *[("time_out",)] * 3]
+    metrics = player.env.statistics.summarise(player.env.statistics.pop().tolist())
+    assert (metrics["nan_resets"], metrics["termination/time_out"]) == (1, 0.75)
+
+
 def test_amounts() -> None:
     assert resolve_run_size(100, None) == (100, 1)
     assert resolve_run_size(1000, None) == (256, 4)

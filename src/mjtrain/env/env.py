@@ -77,7 +77,8 @@ class Env:
         self.reward_terms = torch.zeros(self.num_envs, len(config.rewards), device=self.device)
         """Reward of each term in this step, in the order of the config. Shape (num_envs, num_rewards)."""
         self.causes = torch.zeros(self.num_envs, len(config.terminations), dtype=torch.bool, device=self.device)
-        """Result of each termination term in this step. Boolean, shape (num_envs, num_terminations)."""
+        """Result of each termination term in this step, false in worlds that are not finite. Boolean, shape (num_envs,
+        num_terminations)."""
         self.successes = torch.zeros(self.num_envs, len(config.successes), device=self.device)
         """What each success term measures of the episode up to this step, in the order of the config; see
         `SuccessTerm.measure`. Where this step ended an episode, of that episode. Shape (num_envs, num_successes)."""
@@ -146,7 +147,7 @@ class Env:
         self._update_contact_times()
         broken = self._nan_guard.check(self.state, self.engine.failed)
         terminated, truncated, causes = self._terminations.compute(self)
-        terminated, truncated = terminated | broken, truncated & ~broken
+        terminated, truncated, causes = terminated | broken, truncated & ~broken, causes & ~broken[:, None]
         done = terminated | truncated
         self.terminated.copy_(terminated)
         self.successes.copy_(self._successes.update(self, broken))
