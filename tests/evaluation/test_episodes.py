@@ -177,6 +177,20 @@ def test_a_world_that_breaks_in_its_last_step_has_no_other_cause() -> None:
     assert (metrics["nan_resets"], metrics["termination/time_out"]) == (1, 0.75)
 
 
+def one_is_early(env: Env) -> torch.Tensor:
+    return (env.episode_step == 7) & (torch.arange(env.num_envs) == 1)
+
+
+def test_an_episode_that_nothing_ends_has_its_time_and_the_next_one_begins() -> None:
+    run = make_untrained_run("Cartpole-Balance")
+    early = {"early": mjtrain.TerminationTerm(func=one_is_early)}
+    run = replace(run, env=replace(run.own_env, episode_length_s=0.4, terminations=early))
+    player = Player(mjtrain.RankContext(), run, num_envs=3, policy="zero")
+    assert player.env.max_episode_steps == 20
+    found = [(episode.length, episode.causes) for episode in play_episodes(player, 3)]
+    assert sorted(found) == [(7, ("early",))] * 3 + [(20, (UNFINISHED,))] * 6
+
+
 def test_amounts() -> None:
     assert resolve_run_size(100, None) == (100, 1)
     assert resolve_run_size(1000, None) == (256, 4)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from mjtrain.env.env import Env
 from mjtrain.evaluation.followed import FailuresByBin
 from mjtrain.evaluation.names import UNFINISHED, name_causes
 from mjtrain.evaluation.policy_player import Estimates, PolicyPlayer
@@ -73,8 +74,9 @@ def play_episodes(
 ) -> list[Episode]:
     """Play per_env whole episodes in every world, each from a new start.
 
-    A world that has played its episodes continues unmeasured until all worlds have. An episode that is still running
-    after the longest possible time counts as it is, as UNFINISHED.
+    A world that has played its episodes continues unmeasured until all worlds have. An episode that nothing has ended
+    within `max_episode_steps` counts as it is, as UNFINISHED, and the next one begins. Foreign worlds cannot be reset
+    alone: there it goes on until the time of all episodes is over.
 
     Args:
         go_on: Asked before each env step; where it says no, only episodes that have ended are returned.
@@ -95,13 +97,19 @@ def play_episodes(
             by_bin.before_step(left > 0)
         done = player.step()
         meter.after_step()
-        over = done & (left > 0)
+        measured = left > 0
+        cut = measured & ~done & (env.episode_step >= env.max_episode_steps) & isinstance(env, Env)
+        over = measured & (done | cut)
         if by_bin is not None:
             by_bin.after_step(over)
         if over.any():
-            found += meter.read(over)
+            found += meter.read(over & done)
             left -= over.long()
-        meter.clear(done)
+            if cut.any():
+                found += meter.read(cut, unfinished=True)
+                env.reset(cut)
+                player.forget(cut)
+        meter.clear(done | cut)
         if not left.any():
             return found
     return found + meter.read(left > 0, unfinished=True)
