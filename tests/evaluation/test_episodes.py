@@ -1,5 +1,6 @@
 """What is measured is what happened, and short episodes do not crowd out long ones."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -189,6 +190,21 @@ def test_an_episode_that_nothing_ends_has_its_time_and_the_next_one_begins() -> 
     assert player.env.max_episode_steps == 20
     found = [(episode.length, episode.causes) for episode in play_episodes(player, 3)]
     assert sorted(found) == [(7, ("early",))] * 3 + [(20, (UNFINISHED,))] * 6
+
+
+def grows(env: Env) -> torch.Tensor:
+    return torch.where(env.episode_step == 5, torch.inf, 1.0)
+
+
+def test_a_reward_that_is_not_finite_is_reported() -> None:
+    run = make_untrained_run("Cartpole-Balance")
+    rewards = {"grows": mjtrain.RewardTerm(func=grows, weight=1.0)}
+    env = replace(run.own_env, episode_length_s=0.4, rewards=rewards)
+    player = Player(mjtrain.RankContext(), replace(run, env=env), num_envs=2, policy="zero")
+    summary = summarise(play_episodes(player, 1), env)
+    assert math.isnan(summary["reward"]["mean"])
+    assert math.isnan(summary["reward_terms"]["grows"]["std"])
+    assert summary["length"] == {"mean": 20.0, "std": 0.0, "min": 20.0, "max": 20.0, "unit": ""}
 
 
 def test_amounts() -> None:

@@ -81,7 +81,8 @@ def _main(argv: list[str]) -> None:
         return
     report = measure_run(run, config)
     if config.json:
-        print(json.dumps(report, indent=2))
+        plain = json.loads(json.dumps(report), parse_constant=lambda _: None)  # JSON has no NaN
+        print(json.dumps(plain, indent=2))
     else:
         from mjtrain.evaluation.summary_table import print_comparison, print_summary
 

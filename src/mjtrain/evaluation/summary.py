@@ -1,5 +1,6 @@
 """Summary statistics over many episodes."""
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -62,8 +63,13 @@ def summarise(episodes: Sequence[Episode], config: AnyEnvConfig, estimated_group
 
 
 def _spread(values: Iterable[float], unit: str = "") -> dict[str, Any]:
-    """Return mean, standard deviation of the sample (0 for one value), extremes and the unit."""
+    """Return mean, standard deviation of the sample (0 for one value), extremes and the unit.
+
+    The numbers are NaN if a value is not finite.
+    """
     values = [float(value) for value in values]
+    if not all(map(math.isfinite, values)):  # which `statistics` cannot add up
+        return {**dict.fromkeys(("mean", "std", "min", "max"), math.nan), "unit": unit}
     return {
         "mean": statistics.fmean(values),
         "std": statistics.stdev(values) if len(values) > 1 else 0.0,

@@ -22,6 +22,32 @@ def report(capsys: pytest.CaptureFixture[str], *args: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+_UNBOUNDED = """from dataclasses import replace
+
+import torch
+
+import mjtrain
+from mjtrain_tasks.cartpole_balance import make_task
+
+
+def grows(env):
+    return torch.where(env.episode_step == 5, torch.inf, 1.0)
+
+
+def make():
+    task = make_task()
+    return replace(task, env=replace(task.env, rewards={"grows": mjtrain.RewardTerm(func=grows, weight=1.0)}))
+"""
+
+
+def test_numbers_that_json_does_not_have_are_null(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "task.py"
+    file.write_text(_UNBOUNDED)
+    found = report(capsys, f"{file}:make", "--policy", "zero", "--episodes", "2", "--env.episode-length-s", "0.4")
+    assert found["reward"] == dict.fromkeys(("mean", "std", "min", "max")) | {"unit": ""}
+    assert found["length"]["mean"] == 20.0
+
+
 def test_a_trained_policy_is_measured(log_root: Path, cartpole_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ("cartpole-balance", "--log-root", str(log_root), "--episodes", "8")
     main([*args, "--num-threads", "1"])
