@@ -22,8 +22,9 @@ class Followed:
 
     @property
     def frames(self) -> torch.Tensor:
-        """Present frame of each world. Shape (num_envs,)."""
-        return self._env.command(self.command)[:, 0].long().clamp(max=len(self.reference.qpos) - 1)
+        """Present frame of each world, at most the last of the clip in which it started. Shape (num_envs,)."""
+        start = self._env.drawn_command(self.command)[:, 0].long()
+        return torch.minimum(self._env.command(self.command)[:, 0].long(), self.reference.last[start])
 
     def qpos(self, world: int) -> torch.Tensor:
         """Return the present frame of a world, without waiting for the device. Shape (nq,)."""

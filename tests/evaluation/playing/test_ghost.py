@@ -1,5 +1,6 @@
 """What a robot should do, beside what it does: seen by people only, started from, and counted by time."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -276,6 +277,24 @@ def test_failures_and_errors_are_counted_where_they_happen() -> None:
         assert row["errors"]["mpkpe"] == pytest.approx(np.mean(values), rel=1e-5)
         assert row["errors"].keys() == command.errors.keys()
     assert sum(failures) == sum(episode.causes[0] != "clip_ended" for episode in episodes)
+
+
+def test_a_clip_that_has_ended_is_not_followed_by_the_next_one(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copy(CLIPS / "trot.npz", tmp_path / f"{name}.npz")
+    config = to_eval_config(make_env(tmp_path))
+    command, time_out = config.commands["motion"], config.terminations["time_out"]
+    command = command.replace(params={**command.params, "sampling": "start", "clip_weights": (1.0, 0.0)})
+    config = replace(config, episode_length_s=4.5, terminations={"time_out": time_out}, commands={"motion": command})
+    player = Player(
+        mjtrain.RankContext(), replace(make_untrained_run("Quadruped-Track"), env=config), num_envs=2, policy="zero"
+    )
+    followed = find_followed(player.env)
+    assert followed is not None
+    counts = FailuresByBin(player.env, followed)
+    assert [episode.length for episode in play_episodes(player, 1, by_bin=counts)] == [225, 225]
+    rows = [(row["clip"], row["begin_s"], row["episodes"]) for row in counts.to_plain()]
+    assert rows == [("a", pytest.approx(second), 2) for second in range(TROT_BINS)]
 
 
 def make_player(run: TrainedRun) -> Player:
