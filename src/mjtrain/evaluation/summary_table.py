@@ -46,14 +46,14 @@ def print_summary(report: dict[str, Any]) -> None:
 def print_comparison(report: dict[str, Any]) -> None:
     """Print what `play --sim-to-sim` found on standard output."""
     rows, first = report["rows"], report["rows"][0]
+    # The order of the errors themselves is that of the first episodes that have them.
+    units = {name: unit for name, unit in report["units"].items() if name in first["errors"]}
     table = Table()
     for heading in ("disturbed by", "simulator"):
         table.add_column(heading, no_wrap=True)
-    has_one = len({name.partition("/")[0] for name in first["errors"]}) == 1
+    has_one = len({name.partition("/")[0] for name in units}) == 1
     errors = [
-        f"{name.partition('/')[2] if has_one else name}, {unit}".removesuffix(", ")
-        for name, unit in report["units"].items()
-        if name in first["errors"]
+        f"{name.partition('/')[2] if has_one else name}, {unit}".removesuffix(", ") for name, unit in units.items()
     ]
     for heading in (*errors, *first["successes"], "failed, %", "lasted, s", "wall, s"):
         table.add_column(heading, justify="right")
@@ -61,7 +61,7 @@ def print_comparison(report: dict[str, Any]) -> None:
         begins = not number or rows[number - 1]["case"] != row["case"]
         if begins and number:
             table.add_section()
-        values = {name: row["errors"].get(name) for name in first["errors"]} | row["successes"]
+        values = {name: row["errors"].get(name) for name in units} | row["successes"]
         measured = {name: "" if value is None else f"{value:.3f}" for name, value in values.items()}
         measured |= {"failed": f"{100 * row['failed']:.1f}", "": f"{row['length_s']:.1f}"}
         marked = [f"{text} !" if name in row["breaks"] else text for name, text in measured.items()]

@@ -76,6 +76,15 @@ def test_rewards_and_terminations_see_the_torques_and_sensors_of_plain_mujoco() 
     assert (history[:, 0] != history[:, -1]).any()
 
 
+def test_errors_stand_below_their_names_whichever_an_episode_had_first(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"case": "undisturbed", "simulator": "native", "errors": {"v/turn": 0.7, "v/planar": 0.1}, "successes": {}}
+    row |= {"failed": 0.5, "length_s": 1.0, "wall_s": 2.0, "breaks": []}
+    units = {"v/planar": "m/s", "v/turn": "rad/s"}
+    print_comparison({"task": "T", "checkpoint": "c", "episodes": 2, "rule": "r", "units": units, "rows": [row]})
+    table = capsys.readouterr().out
+    assert table.index("planar") < table.index("turn") < table.index("0.100") < table.index("0.700")
+
+
 @pytest.mark.parametrize(
     ("flags", "cause"),
     [
