@@ -1,6 +1,7 @@
 """What a viewer shows of the worlds, without a viewer."""
 
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -48,6 +49,17 @@ def test_keys_and_sticks_steer_the_command_and_the_plots_show_it() -> None:
     row = session.history[-1][3]
     assert row[:3] == pytest.approx(session.player.env.command("velocity")[0].tolist())
     assert row[3] > 0.5, "it lies where it was"
+
+
+def test_the_last_episode_is_that_of_the_selected_world() -> None:
+    run = make_untrained_run("Cartpole-Balance")
+    run = replace(run, env=replace(run.own_env, episode_length_s=0.04))
+    session = PolicySession(Player(mjtrain.RankContext(), run, num_envs=2, policy="zero"))
+    for _ in range(2):
+        session.step()
+    assert session.status()[-1].startswith("last episode: time_out, return ")
+    session.select(1)
+    assert not any("last episode" in line for line in session.status())
 
 
 def test_a_task_without_a_command_is_not_steered() -> None:

@@ -119,6 +119,7 @@ class PolicySession(ViewerSession):
         """Select another world."""
         self.selected = world
         self.history.clear()
+        self._last_end = ""  # of the other world
 
     def press(self, key: str) -> None:
         """Steer the command by a key, see `deployment.steering`; any thread may call this."""
