@@ -186,6 +186,16 @@ def test_unreadable_collision_meshes_are_left_out_by_flag(tmp_path: Path) -> Non
     assert "base.dae) left out of <collision>" in notes
 
 
+def test_check_robot_prints_no_negative_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    robot = tmp_path / "arm.xml"
+    robot.write_text(
+        '<mujoco><worldbody><body><joint name="hinge" axis="0 0 1"/><geom size=".1" pos=".5 0 0" mass="1"/></body>'
+        '</worldbody><actuator><position name="servo" joint="hinge" kp="10"/></actuator></mujoco>'
+    )
+    check_robot([str(robot)])
+    assert ": kv 0 hardly damps kp 10" in capsys.readouterr().out
+
+
 def test_check_robot_says_what_is_doubtful(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "hopper.urdf").write_text(LEG)
     (tmp_path / "base.dae").write_text("")

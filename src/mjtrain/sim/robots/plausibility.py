@@ -348,7 +348,7 @@ class Plausibility:
             joint = int(model.actuator_trnid[index, 0])
             on_joint = model.actuator_trntype[index] in ON_JOINT and model.jnt_type[joint] in SCALAR_JOINTS
             gear = model.actuator_gear[model.actuator_outadr[index], 0] ** 2
-            kp, kv = -model.actuator_biasprm[index, 1] * gear, -model.actuator_biasprm[index, 2] * gear
+            kp, kv = (0.0 - model.actuator_biasprm[index, 1:3]) * gear  # not -0.0 where one is 0
             if not on_joint or kp <= 0 or model.actuator(index).name not in driven:
                 continue
             dof = int(model.jnt_dofadr[joint])
