@@ -76,7 +76,7 @@ def play_episodes(
 
     A world that has played its episodes continues unmeasured until all worlds have. An episode that nothing has ended
     within `max_episode_steps` counts as it is, as UNFINISHED, and the next one begins. Foreign worlds cannot be reset
-    alone: there it goes on until the time of all episodes is over.
+    alone. There it continues until the time of all episodes is over.
 
     Args:
         go_on: Asked before each env step; where it says no, only episodes that have ended are returned.
