@@ -244,14 +244,32 @@ def test_a_folder_that_may_not_be_searched_is_named_or_passed_over(program: str,
 
 
 def test_other_errors_of_files_keep_their_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    for number, said in ((errno.EIO, "OSError"), (errno.EACCES, "PermissionError")):  # without a path
+    for number, path, said in (
+        (errno.EIO, "file", "OSError"),
+        (errno.EACCES, None, "PermissionError"),
+        (errno.EACCES, "/data/1/web/task.xml", "PermissionError"),  # of the code of a task
+    ):
 
-        def fail(_: list[str], number: int = number) -> None:
-            raise OSError(number, "no", "file" if number == errno.EIO else None)
+        def fail(_: list[str], number: int = number, path: str | None = path) -> None:
+            raise OSError(number, "no", path)
 
         with pytest.raises(SystemExit, match="1"):
-            run_command("train", fail, [])
+            run_command("train", fail, ["Cartpole-Balance", "--num-envs", "1", "--viewer=web"])
         assert f"\n{said}: " in capsys.readouterr().err
+
+
+def test_the_flag_with_the_path_is_named_and_not_another_word_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+
+    def fail(_: list[str]) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(logs / "model_1.pt"))
+
+    with pytest.raises(SystemExit, match="2"):
+        run_command("train", fail, ["Cartpole-Balance", "--run-name", "logs", "--log-root", str(logs)])
+    assert capsys.readouterr().err == f"train: --log-root {logs}: cannot be used (Permission denied)\n"
 
 
 COMPLETE = """

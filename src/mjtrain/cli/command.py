@@ -22,7 +22,7 @@ def run_command(
 ) -> None:
     """Run a command and turn every exception into a message on standard error and an exit status.
 
-    A path that may not be opened, or is too long, is a wrong request, wherever that is found out.
+    An OSError about a path of the command that may not be opened or is too long counts as a wrong request.
 
     The command continues without a reader of its standard output, as in `COMMAND | head`.
 
@@ -109,15 +109,17 @@ def _describe_path(error: Exception, args: Sequence[str]) -> str | None:
         return None
     path, reason = Path(error.filename).absolute(), str(error.strerror)
     words = ["", *(part for arg in args for part in (arg.split("=", 1) if arg.startswith("--") else [arg]))]
-    given = [  # flags count more, and then what is further to the end of the path
-        (flag.startswith("--"), place, f"{flag} {word}" if flag.startswith("--") else word)
+    given = [
+        (len(word), f"{flag} {word}" if flag.startswith("--") else word)
         for flag, word in pairwise(words)
-        if (place := f"{path}/".rfind(f"{Path('/', word)}/")) >= 0
+        if word and (Path(word).absolute() in (path, *path.parents) or str(path).endswith(f"/{word}"))
     ]
+    if not given and error.errno == errno.EACCES:  # of code that the command runs
+        return None
     if error.errno == errno.EACCES:
         locked = [folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK)]
         reason += f"; the folder {locked[0]} may not be searched" if locked else ""
-    return f"{max(given, default=(False, 0, error.filename))[2]}: cannot be used ({reason})"
+    return f"{max(given, default=(0, error.filename))[1]}: cannot be used ({reason})"
 
 
 def _can_be_read() -> bool:

@@ -11,8 +11,15 @@ from mjtrain.deployment.robot import Drive, Readings
 class Actuation:
     """Turns actions into drives by the table `actions` of the metadata."""
 
-    def __init__(self, metadata: dict[str, Any], max_torque_fraction: float = 1.0) -> None:
-        """Read the table; each torque is bounded by a fraction of the actuator's or the joint's own bound."""
+    def __init__(
+        self, metadata: dict[str, Any], max_torque_fraction: float = 1.0, *, joints_bound_sums: bool = False
+    ) -> None:
+        """Read the table; each torque is bounded by a fraction of the actuator's or the joint's own bound.
+
+        Args:
+            joints_bound_sums: Whether the robot itself bounds the sum of several actuators of a joint, as MuJoCo does.
+                Otherwise each of them is bounded by the joint's range.
+        """
         self._rows = metadata["actions"]
         self._fraction = max_torque_fraction
         self._scale = np.array([row["scale"] for row in self._rows], dtype=float)
@@ -23,7 +30,7 @@ class Actuation:
         self._bounds = np.array(bounds, dtype=float).T
         self._home = metadata["default_pose"]
         on_joint = collections.Counter({row["actuator"]: row["joint"] for row in self._rows}.values())
-        self._shared = {joint for joint, count in on_joint.items() if count > 1}
+        self._bounds_sum = {joint for joint, count in on_joint.items() if count > 1 and joints_bound_sums}
         self.reset()
 
     def reset(self) -> None:
@@ -70,7 +77,7 @@ class Actuation:
 
     def max_torque(self, row: dict[str, Any]) -> float | None:
         """Return the larger bound of an actuator's torque, for both directions; None without one."""
-        if self._fraction == 1 and row["joint"] in self._shared:  # the joint's range bounds their sum, not each of them
+        if row["joint"] in self._bounds_sum:
             row = {**row, "joint_torque_range": None}
         bounds = [max(-low, high) for low, high in find_torque_ranges(row)]
         if self._fraction < 1 and row["formula"] == "limited":  # without a fraction, it may be beyond it to brake

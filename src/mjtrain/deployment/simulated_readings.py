@@ -74,7 +74,7 @@ class SimulatedReadings:
                 parts = [("values", term["name"])]
             for part in parts:
                 unit = 1.0
-                if name == "joint_pos_limit_normalized":
+                if name == "joint_pos_limit_normalized" and "joints" in metadata:  # or the observer asks for them
                     low, high = metadata["joints"][part[1]]["range"]
                     unit = (high - low) / 2
                 found[part] = max(found.get(part, 0.0), factor * unit * float(term.get("noise", 0.0)))

@@ -23,7 +23,7 @@ from mjtrain.runs.bundle import (
     parse_manifest,
 )
 from mjtrain.runs.bundle_hub import push_to_hub, read_hub, split_hub
-from mjtrain.runs.storage import Storage, StorageError, check_url, hide_query, split_url
+from mjtrain.runs.storage import Storage, StorageError, StorageRefusedError, check_url, hide_query, split_url
 from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import filling, read_regular, replacing, saying_where
@@ -64,8 +64,10 @@ def open_bundle(place: str) -> Path:
     manifest = parse_manifest(data, place)
     folder = cache_dir("policies") / manifest.digest
     try:
+        is_there = folder.exists()  # what another process fetches after this must stay
         if not _is_intact(folder, manifest):
-            shutil.rmtree(folder, ignore_errors=True)
+            if is_there:
+                shutil.rmtree(folder, ignore_errors=True)
             _fetch(manifest, data, read, place, folder)
     except OSError as error:
         raise RequestError(
@@ -137,7 +139,8 @@ def check_destination(destination: str) -> None:
     elif scheme:
         url = check_url("push", destination)
         if scheme != "file":
-            Storage(url).size(MANIFEST)  # raises if the storage cannot be reached
+            with contextlib.suppress(StorageRefusedError):  # who may write may not be allowed to read
+                Storage(url).size(MANIFEST)  # raises if the storage cannot be reached
     elif destination.endswith(".zip") and Path(destination).exists():
         raise RequestError(f"{destination}: exists; give a new file")
     else:

@@ -17,8 +17,8 @@ class RequestError(ValueError):
     """What was asked for cannot be done; the message names the flag or field, the value, and what would be right.
 
     Commands print the message as one line, and each of its notes as one more, and end with status 2. So do they
-    with an OSError about a path that may not be opened or is too long. Every other exception is a failure and keeps its
-    traceback.
+    with an OSError about a path of theirs that may not be opened or is too long. Every other exception is a failure
+    and keeps its traceback.
     """
 
     @classmethod

@@ -77,7 +77,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def filling(folder: Path) -> Iterator[Path]:
-    """Make a new or empty folder whole at the end of the with block; an exception leaves nothing in it.
+    """Make a new or empty folder whole at the end of the with block; an exception in it leaves nothing.
 
     Yields:
         The folder to write into until then.
@@ -85,12 +85,14 @@ def filling(folder: Path) -> Iterator[Path]:
     Raises:
         OSError: It could not be written, or has content meanwhile.
     """
-    folder = folder.resolve()
+    folder = Path(os.path.realpath(folder))  # Path.resolve raises RuntimeError where links form a circle
     is_there = folder.is_dir()  # then it stays, because it may be on another disk or somebody's current folder
     partial = partial_path(folder / "new" if is_there else folder)
     try:
         partial.mkdir(parents=True)
         yield partial
+        if is_there and any(path != partial for path in folder.iterdir()):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(folder))
         for path in sorted(partial.iterdir()) if is_there else ():
             path.rename(folder / path.name)
         if not is_there:

@@ -30,6 +30,7 @@ from mjtrain.runs import bundle_places
 from mjtrain.runs.bundle import MANIFEST, fetch_bundle, parse_manifest
 from mjtrain.runs.bundle_places import GROUP, is_place, open_bundle
 from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.runtime.files import filling
 from support import commands
 from support.hub import TOKEN, Hub
 from support.shared import make_once
@@ -179,7 +180,9 @@ def web(tmp_path: Path) -> Iterator[str]:
             else:
                 super().do_GET()
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(tmp_path)))
+    server = http.server.http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=str(tmp_path))
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -396,6 +399,56 @@ def test_what_is_interrupted_leaves_nothing(exists: bool, bundle: Path, tmp_path
         assert there.exists() == exists
     bundle_places.push_bundle(bundle, str(there))
     assert same(bundle, there)
+
+
+def test_what_somebody_else_writes_meanwhile_is_kept(tmp_path: Path) -> None:
+    def fill() -> None:
+        with filling(tmp_path) as partial:
+            (partial / "file").write_text("ours")
+            (tmp_path / "file").write_text("theirs")
+
+    with pytest.raises(OSError, match="not empty"):
+        fill()
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "theirs")]
+
+
+def test_links_in_a_circle_are_no_place(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OutsideError, match="loop: cannot be written"):
+        bundle_places.push_bundle(bundle, str(tmp_path / "loop"))
+
+
+class _WriteOnly(http.server.BaseHTTPRequestHandler):
+    """A storage whose user may write and not read."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(403)
+        self.end_headers()
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.written.append(self.path.rpartition("/")[2])  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("ETag", '"0"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_who_may_write_need_not_be_allowed_to_read(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _WriteOnly) as server:
+        server.written = []  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "test")
+        bundle_places.check_destination("s3://bucket/policy")
+        bundle_places.push_bundle(bundle, "s3://bucket/policy")
+        server.shutdown()
+        assert MANIFEST in server.written  # type: ignore[attr-defined]
 
 
 def test_two_processes_may_fetch_a_bundle_at_once(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
