@@ -50,7 +50,13 @@ from mjtrain.training.preflight.memory_need import (
     find_memory_need,
 )
 from mjtrain.training.preflight.network_check import find_network_problems, find_unread_groups
-from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
+from mjtrain.training.preflight.run_size import (
+    choose_agent,
+    default_num_envs,
+    find_uneven_batches,
+    fit_to_ranks,
+    resolve_run_size,
+)
 
 if TYPE_CHECKING:
     from mjtrain.training.preflight.dry_step import TaskSize
@@ -223,7 +229,9 @@ def _check_run(draft: Draft) -> Iterable[str]:
         drawing_environ("cpu", os.environ)  # raises if something is missing
     if run.resume is None:  # a run that is resumed has its own copy
         check_robot_file(draft.config.env.robot)
-    return _find_short_training(run)
+    if run.resume is None or (run.resume == "auto" and find_resumed_here(draft.config) is None):
+        yield from find_uneven_batches(draft.config, draft.plan.world_size)  # others continue with what they have
+    yield from _find_short_training(run)
 
 
 def _find_short_training(run: RunConfig) -> Iterable[str]:

@@ -47,7 +47,7 @@ class TrainResult:
     """The last one it saved."""
 
     metrics: dict[str, Any]
-    """Those of the last iteration, as in metrics.jsonl."""
+    """Those of the last iteration, as in metrics.jsonl; empty if the run did none before it ended."""
 
     ended_by: str | None = None
     """The condition of --stop-when that ended it early, and the value that met it; None for nothing."""

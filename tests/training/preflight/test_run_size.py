@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ from mjtrain.runs.resume import find_resumed_here
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.load import resolve_load
-from mjtrain.training.preflight.run_size import choose_agent, default_num_envs, fit_to_ranks, resolve_run_size
+from mjtrain.training.preflight.run_size import (
+    choose_agent,
+    default_num_envs,
+    find_uneven_batches,
+    fit_to_ranks,
+    resolve_run_size,
+)
+from mjtrain.training.request import resolve_training
 
 
 def resolve(world_size: int, **options: int) -> tuple[int, int]:
@@ -170,3 +178,43 @@ def test_a_job_with_fewer_ranks_learns_from_all_environments_of_recurrent_networ
     four, lines = fit_to_ranks(resolve_run_size(config, 5), 4)
     assert (four.run.num_envs, four.run.num_envs_total) == (8, 32)
     assert lines == ["--num-envs-total 40: cannot be split evenly over 4 ranks with 4 mini-batches; continuing with 32"]
+
+
+@pytest.mark.parametrize(
+    ("world_size", "options", "words"),
+    [
+        (1, {"num_envs": 3}, "--num-envs 3: a mini-batch of an RNNModel has whole environments, .*; give 4$"),
+        (2, {"num_envs": 6}, "--num-envs 6: .* there are 4 mini-batches .*; give 4 or 8$"),
+        (2, {"num_envs_total": 1004}, "--num-envs-total 1004: .*; give 1,000 or 1,008$"),
+        (2, {"num_envs_total": 1008}, None),
+    ],
+)
+def test_the_environments_of_a_recurrent_network_are_divided_into_mini_batches(
+    world_size: int, options: dict[str, int], words: str | None
+) -> None:
+    """RSL-RL never learns from those that are left over."""
+    config = resolve_run_size(make_train_config("Cartpole-Balance", **options), world_size)
+    assert list(find_uneven_batches(config, world_size)) == []
+    for network in ("actor", "critic"):
+        model = replace(getattr(config.agent, network), class_name="RNNModel")
+        recurrent = replace(config, agent=replace(config.agent, **{network: model}))
+        found = list(find_uneven_batches(recurrent, world_size))
+        assert len(found) == (words is not None)
+        assert words is None or re.match(words, found[0])
+        own = replace(recurrent.agent.algorithm, class_name="my_package:Ppo")
+        assert list(find_uneven_batches(replace(recurrent, agent=replace(recurrent.agent, algorithm=own)), 1)) == []
+
+
+def test_a_recurrent_run_continues_with_the_environments_that_it_has(tmp_path: Path) -> None:
+    launch = LaunchConfig(gpu_ids=None)
+    config = make_train_config("Cartpole-Balance", num_envs=10, max_iterations=2, log_root=str(tmp_path))
+    recurrent = replace(config.agent.critic, class_name="RNNModel")
+    config = replace(config, agent=replace(config.agent, critic=recurrent))
+    with pytest.raises(RequestError, match=r"--num-envs 10: .* give 8 or 12"):
+        resolve_training(config, launch)
+    before = train(
+        "Cartpole-Balance", num_envs=10, max_iterations=1, log_root=str(tmp_path), logger="none", launch=launch
+    )
+    for resume in (str(before.run_dir), "auto"):
+        resumed = replace(config, run=replace(config.run, resume=resume))
+        assert resolve_training(resumed, launch).config.num_envs == 10

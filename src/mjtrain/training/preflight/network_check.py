@@ -14,7 +14,6 @@ from mjtrain.config import (
     ModelConfig,
     PpoConfig,
 )
-from mjtrain.training.preflight.run_size import count_env_batches, name_multiples
 
 Shape = tuple[int, ...]
 
@@ -39,14 +38,14 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
     algorithm = agent.algorithm
     if isinstance(algorithm, ImitationConfig):
         networks = {"actor": agent.actor, **({} if algorithm.teacher is None else {"teacher": algorithm.teacher})}
-        shares = False
+        num_batches, shares = 1, False
     else:
         networks = {"actor": agent.actor, "critic": agent.critic}
-        shares = algorithm.share_cnn_encoders
-    if num_envs % (num_batches := count_env_batches(agent)):
+        num_batches, shares = algorithm.num_mini_batches, algorithm.share_cnn_encoders
+    if any(model.class_name == "RNNModel" for model in networks.values()) and num_envs < num_batches:
         yield (
             f"--num-envs {num_envs}: a mini-batch of an RNNModel has whole environments, and there are {num_batches} "
-            f"mini-batches (--agent.algorithm.num-mini-batches); give {name_multiples(num_envs, num_batches)}"
+            "mini-batches (--agent.algorithm.num-mini-batches)"
         )
     yield from _find_unknown_classes(agent, networks)
     for name, model in networks.items():

@@ -2,10 +2,15 @@
 
 import dataclasses
 import math
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from mjtrain.config import AgentConfig, DaggerConfig, DistillationConfig, PpoConfig, TrainConfig
 from mjtrain.runtime.errors import RequestError
+
+_OURS = re.compile(r"PPO$|rsl_rl\.|mjtrain\.")
+"""Algorithms whose mini-batches are RSL-RL's."""
 
 COMPILE_MODES = ("default", "lite", "max-autotune-no-cudagraphs")
 """Modes of torch.compile that keep no CUDA graphs."""
@@ -53,13 +58,28 @@ def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> t
     return resolve_run_size(config, world_size, device), lines
 
 
+def find_uneven_batches(config: TrainConfig, world_size: int) -> Iterator[str]:
+    """Yield the numbers of environments that recurrent networks can learn from, if it is not such a number."""
+    total, batches = config.run.num_envs_total, count_env_batches(config.agent)
+    if config.num_envs % batches:
+        flag, step = (f"--num-envs {config.num_envs}", batches)
+        if total is not None:
+            flag, step = f"--num-envs-total {total}", world_size * batches
+        yield (
+            f"{flag}: a mini-batch of an RNNModel has whole environments, and there are {batches} mini-batches "
+            f"(--agent.algorithm.num-mini-batches); give {name_multiples(total or config.num_envs, step)}"
+        )
+
+
 def count_env_batches(agent: AgentConfig) -> int:
     """Return how many mini-batches share the environments of a rank, which they do with recurrent networks; else 1.
 
     RSL-RL learns nothing from environments that are left over.
     """
-    is_recurrent = "RNNModel" in (agent.actor.class_name, agent.critic.class_name)
-    return agent.algorithm.num_mini_batches if is_recurrent and isinstance(agent.algorithm, PpoConfig) else 1
+    algorithm, is_recurrent = agent.algorithm, "RNNModel" in (agent.actor.class_name, agent.critic.class_name)
+    if not is_recurrent or not isinstance(algorithm, PpoConfig) or not _OURS.match(algorithm.class_name):
+        return 1
+    return algorithm.num_mini_batches
 
 
 def _check_update(agent: AgentConfig, num_envs: int) -> None:
