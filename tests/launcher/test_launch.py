@@ -63,6 +63,16 @@ def test_an_exception_without_words_comes_as_it_is(tmp_path: Path) -> None:
     assert "WordlessError" in (tmp_path / "metrics.jsonl").read_text()
 
 
+def test_a_message_that_utf_8_cannot_encode_is_escaped_in_the_crash_file(tmp_path: Path) -> None:
+    def fail(context: RankContext) -> None:
+        raise ValueError("no picture in motion\udcff.npz")
+
+    plan = make_plan(CPU)
+    with pytest.raises(ValueError, match="no picture in motion"):
+        run_plan(plan, fail, rendezvous=rendezvous(plan), crash_dir=tmp_path)
+    assert r"ValueError: no picture in motion\udcff.npz" in (tmp_path / "rank_0.txt").read_text()
+
+
 async def walk(context: RankContext) -> int:
     return 1
 
@@ -171,10 +181,12 @@ def test_an_exception_that_cannot_travel_is_described() -> None:
             def __reduce__(self) -> str:
                 raise TypeError("no")
 
-        raise Unpicklable("a socket inside")
+        raise Unpicklable("a socket inside\nand a lock")
 
-    with pytest.raises(mjtrain.RankFailedError, match="a socket inside"):
+    with pytest.raises(mjtrain.RankFailedError, match="a socket inside") as caught:
         mjtrain.launch(fail, launch=TWO)
+    assert str(caught.value).endswith("Unpicklable: a socket inside")
+    assert "and a lock" in caught.value.__notes__[0]
 
 
 def test_a_rank_can_end_what_it_has_forked() -> None:

@@ -176,7 +176,7 @@ def write_crash_file(folder: Path, failure: Failure) -> Failure:
     path = folder / ("job.txt" if failure.rank is None else f"rank_{failure.rank}.txt")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{datetime.now().isoformat(timespec='seconds')}\n{failure.describe()}\n")
     except OSError as error:
         note = f"({path} could not be written: {error.strerror})"
