@@ -22,6 +22,16 @@ def wrong():
 def broken():
     raise KeyError("nose")
 
+def leave():
+    raise SystemExit(0)
+
+class Wordless(Exception):
+    def __str__(self):
+        return 1 / 0
+
+def wordless():
+    raise Wordless
+
 constant = 5
 """
 
@@ -129,6 +139,8 @@ def test_a_factory_in_a_file(task_file: Path) -> None:
         ("{file}:constant", "has no function constant"),
         ("{file}:wrong", "returned int; it must return mjtrain.TaskConfig"),
         ("{file}:broken", "KeyError: 'nose'"),
+        ("{file}:leave", "SystemExit: 0 (my_task.py, line "),
+        ("{file}:wordless", "Wordless: (its __str__ raises ZeroDivisionError) (my_task.py, line "),
     ],
 )
 def test_what_is_wrong_is_said(task: str, words: str, task_file: Path) -> None:

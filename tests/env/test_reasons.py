@@ -66,6 +66,27 @@ def test_a_refine_that_is_wrong_itself_is_said() -> None:
     assert line.startswith("--env.commands.walk.refine: <lambda>() raised IndexError")
 
 
+def leave(env: Env) -> torch.Tensor:
+    raise SystemExit(0)
+
+
+class WordlessError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def say_nothing(env: Env) -> torch.Tensor:
+    raise WordlessError
+
+
+@pytest.mark.parametrize(
+    ("func", "what"), [(leave, "SystemExit: 0"), (say_nothing, "WordlessError: (its __str__ raises ValueError)")]
+)
+def test_a_term_that_leaves_or_says_nothing_is_named(func: Any, what: str) -> None:
+    (line,) = problems_of(rewards={"own": RewardTerm(func=func, weight=1.0)})
+    assert line.startswith(f"--env.rewards.own: {func.__name__}() raised {what} (test_reasons.py, line ")
+
+
 QUADRUPED = load_task("Quadruped-Velocity-Flat").env
 FEET = ("FL_foot_contact", "FR_foot_contact")
 

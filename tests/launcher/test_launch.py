@@ -48,6 +48,18 @@ def test_an_exception_in_this_process_comes_as_it_is() -> None:
         mjtrain.launch(fail, launch=CPU)
 
 
+def test_a_function_that_leaves_this_process_has_failed(tmp_path: Path) -> None:
+    def leave(context: RankContext) -> None:
+        raise SystemExit(0)
+
+    plan = make_plan(CPU)
+    with pytest.raises(mjtrain.RankFailedError, match="SystemExit: 0") as caught, end_recorded(tmp_path):
+        run_plan(plan, leave, rendezvous=rendezvous(plan), crash_dir=tmp_path)
+    assert "FAILED: rank 0" in caught.value.__notes__[0]
+    assert "SystemExit: 0" in (tmp_path / "rank_0.txt").read_text()
+    assert '"how": "failed"' in (tmp_path / "metrics.jsonl").read_text()
+
+
 class WordlessError(Exception):
     def __str__(self) -> str:
         raise ValueError("no words")

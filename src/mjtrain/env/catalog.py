@@ -16,7 +16,7 @@ from typing import Any
 from mjtrain.config import TaskConfig
 from mjtrain.config.train import gymnasium_task
 from mjtrain.runtime.entry_points import find_entry_points
-from mjtrain.runtime.errors import RequestError, suggest
+from mjtrain.runtime.errors import RequestError, message_of, suggest
 
 GROUP = "mjtrain.tasks"
 """Entry-point group in which a package registers task factories."""
@@ -186,8 +186,8 @@ def load_task(task: str) -> TaskConfig:
         config = factory()
     except RequestError:
         raise
-    except Exception as error:
-        raise RequestError(f"task {task}: {type(error).__name__}: {error}{_place(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise RequestError(f"task {task}: {type(error).__name__}: {message_of(error)}{_place(error)}") from error
     if not isinstance(config, TaskConfig):
         raise RequestError(
             f"task {task}: the factory returned {type(config).__name__}; it must return mjtrain.TaskConfig"
@@ -195,7 +195,7 @@ def load_task(task: str) -> TaskConfig:
     return config
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Return the file and line of an exception, if it was raised by code of a task."""
     if isinstance(error, SyntaxError):  # its message says
         return ""

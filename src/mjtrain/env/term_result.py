@@ -10,6 +10,7 @@ import torch
 
 from mjtrain.config import ObservationTerm
 from mjtrain.env.core import EnvCore
+from mjtrain.runtime.errors import message_of
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -90,7 +91,7 @@ def call_term(name: str, func: Callable[..., Any], env: Any, params: dict[str, A
     """
     try:
         value = func(env, *args, **params)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         error.add_note(f"this happened in the term --env.{name}")
         raise
     core.read_only.check(name)
@@ -128,9 +129,9 @@ def check_results(kind: Kind, names: Sequence[str], results: Sequence[Any], core
             raise TypeError(f"--env.{name}: {problem}")
 
 
-def describe_exception(func: Callable[..., Any], error: Exception) -> str:
+def describe_exception(func: Callable[..., Any], error: BaseException) -> str:
     """Say in one line what the function of a term raised, and on which line of which file."""
-    text = " ".join(str(error).split())
+    text = " ".join(message_of(error).split())
     file = getattr(getattr(func, "__code__", None), "co_filename", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     place = f" ({Path(file).name}, line {lines[-1]})" if file is not None and lines else ""

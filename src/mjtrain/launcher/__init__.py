@@ -51,7 +51,7 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
     Raises:
         RequestError: The launch cannot be met on this machine, or fn returns before it has run.
         Exception: The first exception raised by any rank.
-        RankFailedError: A rank ended without an exception.
+        RankFailedError: A rank ended without an exception, or by sys.exit.
     """
     _check_function(fn)
     config = launch or LaunchConfig()

@@ -39,6 +39,10 @@ class StopSignals:
         self._callback(signum)
 
 
+class StoppedError(SystemExit):
+    """A signal has ended this process; `code` is 128 plus its number."""
+
+
 class NotSavedError(SystemExit):
     """A job was asked to stop, and had not finished when its grace time was over; `code` is a line that says so."""
 
@@ -57,7 +61,7 @@ def leave(signum: int) -> NoReturn:
     """End as a signal would have it: KeyboardInterrupt for SIGINT, else SystemExit with status 128 + signum."""
     if signum == signal.SIGINT:
         raise KeyboardInterrupt
-    raise SystemExit(128 + signum)
+    raise StoppedError(128 + signum)
 
 
 @contextlib.contextmanager

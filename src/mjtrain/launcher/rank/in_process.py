@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
 from mjtrain.launcher.faults.injector import make_heartbeat
-from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, leave
+from mjtrain.launcher.ipc.signals import NotSavedError, StoppedError, StopSignals, leave
 from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
@@ -30,7 +30,7 @@ _RECORD_PATIENCE_S = 30.0
 
 
 def run_in_process(
-    request: LaunchRequest, store: "Store | None" = None, explain: Callable[[Exception], str] = lambda _: ""
+    request: LaunchRequest, store: "Store | None" = None, explain: Callable[[BaseException], str] = lambda _: ""
 ) -> Any:
     """Call fn(context, *args) here, as the plan's only rank, and return what it returns.
 
@@ -58,9 +58,9 @@ def run_in_process(
             heartbeat.current.begin("start")
             heartbeat.current.begin("run")
             value = request.fn(context, *request.args)
-    except RequestError:
+    except (RequestError, StoppedError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if hang.failure is not None:
             raise hang.failure.to_error() from None
         failure = failure_of(error, rank=context.rank, host=socket.gethostname(), phase=heartbeat.current.phase)
@@ -68,6 +68,8 @@ def run_in_process(
         failure = failure.after_faults(heartbeat.current.injected)
         if crash_dir is not None:
             failure = write_crash_file(crash_dir, failure)
+        if isinstance(error, SystemExit):  # of the function: its status may be 0, as if all had been done
+            raise failure.to_error() from error
         error.add_note(failure.describe())
         raise
     finally:

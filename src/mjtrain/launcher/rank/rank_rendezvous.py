@@ -125,7 +125,7 @@ class RankRendezvous:
     def close(self) -> None:
         """Do nothing: the store ends with the process that serves it."""
 
-    def _explain_loss(self, error: Exception) -> str:
+    def _explain_loss(self, error: BaseException) -> str:
         """Say which ranks there were, if an exception only says that they do not answer; after a delay."""
         if not is_complaint(error):
             return ""

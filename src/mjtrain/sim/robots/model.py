@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.config import EnvConfig, RobotConfig, TerrainConfig
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, message_of
 from mjtrain.sim.robots.completion import complete_robot
 from mjtrain.sim.robots.completion.parts import free_name
 from mjtrain.sim.robots.height_field import HeightField, make_height_field
@@ -103,8 +103,8 @@ def open_robot(robot: RobotConfig) -> Any:
         raise
     except ValueError as error:
         raise RequestError(f"{flag}: {' '.join(str(error).split())}") from error
-    except Exception as error:  # of the user's function
-        raise RequestError(f"{flag}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # of the user's function
+        raise RequestError(f"{flag}: {type(error).__name__}: {message_of(error)}") from error
     if not isinstance(spec, mujoco.MjSpec):
         raise RequestError(f"{flag}: the function returned {type(spec).__name__}; it must return an mujoco.MjSpec")
     return spec

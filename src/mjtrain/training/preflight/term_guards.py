@@ -74,7 +74,7 @@ class TermGuards:
             before, attributes = [] if self.quick else env.read_only.copy(), dict(vars(env))
             try:
                 value = func(env, *args, **params)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 env.read_only.restore(before)
                 self._problems.setdefault(name, _describe_error(func, error, env, params, args))
                 return _substitute(kind, env, args)
@@ -124,7 +124,7 @@ class TermGuards:
                     )
                 problem = problem or _find_bent_quaternion(env, worlds)
                 problem = problem and f"{func.__name__}() {problem}"
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 env.read_only.restore(watched)
                 problem = _describe_error(func, error, env, params)
                 if isinstance(error, AttributeError) and "cannot assign to field" in problem:
@@ -171,7 +171,7 @@ def _find_bent_quaternion(env: Env, worlds: Worlds) -> str | None:
 
 
 def _describe_error(
-    func: Callable[..., Any], error: Exception, env: Env, params: dict[str, Any], args: tuple[Any, ...] = ()
+    func: Callable[..., Any], error: BaseException, env: Env, params: dict[str, Any], args: tuple[Any, ...] = ()
 ) -> str:
     """Say what a function raised; of a built-in one rather the sizes of what its parameters name."""
     if isinstance(error, RequestError):
