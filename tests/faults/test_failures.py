@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,14 @@ def test_one_of_three_ranks_fails(tmp_path: Path, record: Record, fault: str, ra
         assert "functions.py" in block
     name = fault.removeprefix("kind=").replace(",status=", " with status ") + ", injected" if is_injected else fault
     record(name, f"1 of 3 ranks: {rank}", outcome, last_words=first_line(block).partition("; after")[0])
+
+
+def test_a_crash_of_native_code_in_the_callers_process_shows_the_stack(tmp_path: Path) -> None:
+    outcome = training(tmp_path, "--inject-fault", "phase=rollout,iteration=2,kind=sigsegv", ranks=1).finish()
+    assert outcome.status == -signal.SIGSEGV
+    _, said, stack = outcome.stderr.partition("Fatal Python error: Segmentation fault")
+    assert said
+    assert "train_rank.py" in stack
 
 
 HANGS = [

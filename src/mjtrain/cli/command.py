@@ -14,7 +14,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from mjtrain.runtime.errors import OutsideError, RequestError
-from mjtrain.runtime.standard_streams import lenient_streams, open_missing_streams, printable, write_to_stderr
+from mjtrain.runtime.standard_streams import (
+    lenient_streams,
+    open_missing_streams,
+    printable,
+    show_crashes,
+    write_to_stderr,
+)
 
 
 def run_command(
@@ -35,6 +41,7 @@ def run_command(
             number of the signal if a signal stopped it. SIGPIPE counts, if the reader of standard output has ended.
     """
     open_missing_streams()
+    show_crashes()
     atexit.register(_skip_last_collection)
     with lenient_streams() as find_error:
         args = list(sys.argv[1:] if argv is None else argv)

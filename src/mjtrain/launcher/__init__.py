@@ -21,7 +21,7 @@ from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import count_gpus
 from mjtrain.runtime.processes import ancestor_commands
-from mjtrain.runtime.standard_streams import open_missing_streams
+from mjtrain.runtime.standard_streams import open_missing_streams, show_crashes
 
 __all__ = [
     "LaunchPlan",
@@ -138,6 +138,7 @@ def run_plan(
             `LaunchRequest`.
     """
     open_missing_streams()
+    show_crashes()
     request = LaunchRequest(
         plan=plan,
         fn=fn,

@@ -1,6 +1,7 @@
 """Standard output and error, which a process may have been started without (`>&- 2>&-`)."""
 
 import contextlib
+import faulthandler
 import io
 import os
 import sys
@@ -27,6 +28,12 @@ def open_missing_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+
+
+def show_crashes() -> None:
+    """Have a crash of native code write the Python stacks to standard error, unless they are written already."""
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)
 
 
 class _LenientFile(io.FileIO):

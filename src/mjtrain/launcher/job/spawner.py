@@ -15,7 +15,7 @@ from pathlib import Path
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.runtime.processes import die_with_parent
-from mjtrain.runtime.standard_streams import flush_standard_streams
+from mjtrain.runtime.standard_streams import flush_standard_streams, show_crashes
 
 JOB_NAME = "job.pickle"
 """File in the job's folder that says what to start; only this user can write there."""
@@ -37,6 +37,7 @@ def main() -> None:
     """Start the job that the arguments name, and wait for it."""
     scratch, parent = Path(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
+    show_crashes()
     for signum in STOP_SIGNALS:
         signal.signal(signum, lambda *_: None)  # the launcher decides; not ignored, as programs would inherit that
     job: Job = pickle.loads((scratch / JOB_NAME).read_bytes())
