@@ -76,6 +76,11 @@ CASES = [
     ),
     ("Cartpole-Balance --gpu-ids None --motion https://host/a.npz?token=word", "--motion https://host/a.npz?"),
     ("Cartpole-Balance --gpu-ids None --motion bow.npz", "Cartpole-Balance imitates no motion; leave it out"),
+    ("Quadruped-Track --gpu-ids None --motion bow.npz", "--motion bow.npz: no such file"),
+    (
+        "Quadruped-Track --gpu-ids None --num-envs 4 --env.commands.motion.params.file bow.npz",
+        "--env.commands.motion: bow.npz: no such file",
+    ),
     (
         "Cartpole-Balance --gpu-ids None --env.terminations.pole-fell.params.joint knee",
         "joint knee (for terminations.pole_fell)",

@@ -74,7 +74,7 @@ def use_motion(config: TrainConfig) -> TrainConfig:
     """Move the motion of --motion, if there is one, to all commands that follow one; it may hold a key.
 
     Raises:
-        RequestError: The task imitates no motion.
+        RequestError: The task imitates no motion, or the file does not exist.
     """
     motion = config.run.motion
     if motion is None:
@@ -85,6 +85,8 @@ def use_motion(config: TrainConfig) -> TrainConfig:
     }
     if not found:
         raise RequestError(f"--motion {name_place(motion)}: {config.task} imitates no motion; leave it out")
+    if not is_motion_place(motion) and not Path(motion).exists():
+        raise RequestError(f"--motion {motion}: no such file")
     env = replace(config.env, commands={**config.env.commands, **found})
     return replace(config, env=env, run=replace(config.run, motion=None))
 

@@ -165,10 +165,10 @@ def _find_checkpoint(run_dir: Path, checkpoint: str) -> Path:
 
 
 def _check_file(path: Path) -> Path:
+    if path.is_dir():  # first, because a path that is too long is then named as it was given
+        raise RequestError(f"--checkpoint {path}: is a folder; give a file such as model_300.pt, or --run for a run")
     if path.name == BEST and is_run(path.parent):
         return find_best(path.parent, f"--checkpoint {path}")
-    if path.is_dir():
-        raise RequestError(f"--checkpoint {path}: is a folder; give a file such as model_300.pt, or --run for a run")
     return path
 
 

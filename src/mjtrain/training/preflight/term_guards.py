@@ -233,7 +233,7 @@ def _find_infinite(value: torch.Tensor, env: Env) -> str | None:
 
 
 def without_consequences(problems: dict[str, str]) -> dict[str, str]:
-    """Leave out exceptions that may only come from a command, an event or a level that is wrong itself."""
+    """Leave out what may only come from a command, an event or a level that is wrong itself."""
     wrong = [name for name in problems if name.startswith(_UPSTREAM)]
     if not wrong:
         return problems
@@ -242,8 +242,11 @@ def without_consequences(problems: dict[str, str]) -> dict[str, str]:
         """Whether the term is none of those, or a part of one of them, such as the refine of a command."""
         return name not in wrong or any(name.startswith(f"{other}.") for other in wrong)
 
+    # An error of a command is raised in every term that reads it.
+    of_commands = {problem: name for name, problem in reversed(problems.items()) if name.startswith("commands.")}
     return {
         name: problem
         for name, problem in problems.items()
         if not (is_consequence(name) and any(word in problem for word in _CONSEQUENCES))
+        and of_commands.get(problem, name) == name
     }
