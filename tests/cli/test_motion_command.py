@@ -29,7 +29,7 @@ def test_convert_and_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     run("info", out, "--robot", str(QUADRUPED), "--json")
     report = json.loads(capsys.readouterr().out)
     assert (report["frames"], report["fps"]) == (301, 50)
-    assert report["limit_overrun_rad"] == 0
+    assert report["limit_overrun"] == 0
     assert report["lowest_m"] == pytest.approx(0, abs=2e-3)
     run("info", PAW)
     assert "--task" in capsys.readouterr().out

@@ -201,6 +201,18 @@ def test_a_robot_that_touches_nothing_has_no_lowest_point(motion: Motion, tmp_pa
     assert json.dumps(asdict(report), allow_nan=False)
 
 
+def test_a_slide_leaves_its_range_by_metres(motion: Motion, tmp_path: Path) -> None:
+    joint = '<joint name="j" type="slide" range="0 0.5" limited="true"/>'
+    file = tmp_path / "robot.xml"
+    file.write_text(
+        '<mujoco><worldbody><body name="b"><freejoint name="root"/><geom size="0.1"/>'
+        f'<body>{joint}<geom size="0.1"/></body></body></worldbody></mujoco>'
+    )
+    moved = motion.replace(joint_pos=np.full((motion.num_frames, 1), 0.75), joints=("j",))
+    report = report_motion(moved, load_skeleton(RobotConfig(file=str(file))))
+    assert ("beyond joint limits", "0.250 m (j)") in report.rows()
+
+
 def test_a_mirror_twice_is_none(skeleton: Skeleton, motion: Motion) -> None:
     mirrored = skeleton.mirror(motion)
     assert mirrored.root_pos[:, 1] == pytest.approx(-motion.root_pos[:, 1])

@@ -27,8 +27,10 @@ class MotionReport:
     """Height of the lowest point of any colliding geom in any frame, in m, with the ground at 0."""
     lowest_in_mean_m: float | None = None
     """The same, in the mean over frames."""
-    limit_overrun_rad: float | None = None
-    """Largest distance of a joint from its range, in rad or m; 0 where none leaves it."""
+    limit_overrun: float | None = None
+    """Largest distance of a joint from its range; 0 where none leaves it."""
+    limit_overrun_unit: str = "rad"
+    """Its unit: rad, or m where that joint is a slide."""
     limit_overrun_joint: str = ""
     """Which joint that is."""
     jerk: float | None = None
@@ -46,14 +48,14 @@ class MotionReport:
             ("mean speed", f"{self.speed:.2f} m/s"),
             ("jerk of the joints", f"{self.jerk:.0f} rad/s^3"),
         ]
-        if self.limit_overrun_rad is None:
+        if self.limit_overrun is None:
             return rows
         where = f" ({self.limit_overrun_joint})" if self.limit_overrun_joint else ""
         return [
             *rows,
             ("lowest point", "-" if self.lowest_m is None else f"{self.lowest_m:.3f} m"),
             ("lowest point, mean", "-" if self.lowest_in_mean_m is None else f"{self.lowest_in_mean_m:.3f} m"),
-            ("beyond joint limits", f"{self.limit_overrun_rad:.3f} rad{where}"),
+            ("beyond joint limits", f"{self.limit_overrun:.3f} {self.limit_overrun_unit}{where}"),
             ("foot slip", "-" if self.foot_slip is None else f"{self.foot_slip:.3f} m/s"),
         ]
 
@@ -80,11 +82,13 @@ def report_motion(motion: Motion, skeleton: Skeleton | None) -> MotionReport:
         for low, high in [skeleton.layout.joint_range.get(name, (-np.inf, np.inf))]
     ]
     overrun, joint = max(overruns, default=(0.0, ""))
+    is_slide = overrun > 0 and skeleton.model.joint(joint).type[0] == mujoco.mjtJoint.mjJNT_SLIDE
     return MotionReport(
         **report,
         lowest_m=float(lowest.min()) if np.isfinite(lowest).all() else None,
         lowest_in_mean_m=float(lowest.mean()) if np.isfinite(lowest).all() else None,
-        limit_overrun_rad=max(overrun, 0.0),
+        limit_overrun=max(overrun, 0.0),
+        limit_overrun_unit="m" if is_slide else "rad",
         limit_overrun_joint=joint if overrun > 0 else "",
         foot_slip=_foot_slip(motion, skeleton, heights),
     )

@@ -43,11 +43,11 @@ def render(status: RunStatus, width: int) -> list[str]:
 def test_the_status_says_how_far_how_long_how_good_and_who_is_slow() -> None:
     status = RunStatus(20)
     for iteration in range(1, 11):
-        status.update(row(iteration, float(iteration), busy_time_by_rank_s=[1.0, 1.5, 1.0]), 60.0, 3661.0)
+        status.update(row(iteration, float(iteration), busy_time_by_rank_s=[1.0, 1.5, 1.0]), 60.0, 90061.0)
     lines = render(status, 90)
     assert lines[0].startswith("iteration       10/20 ━")
     assert lines[1:] == [
-        "time            0:01:00 elapsed, 1:01:01 to go",
+        "time            0:01:00 elapsed, 25:01:01 to go",
         "env steps/s     12,346",
         "reward          10.00  ▁▂▃▃▄▅▆▆▇█",
         "episode length  100.00",

@@ -4,7 +4,6 @@ import math
 import statistics
 import time
 from collections import deque
-from datetime import timedelta
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -112,7 +111,8 @@ def format_number(value: float | None) -> str:
 
 def format_duration(seconds: float) -> str:
     """Format seconds as h:mm:ss."""
-    return str(timedelta(seconds=round(seconds)))
+    minutes, second = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{second:02}"
 
 
 class ProgressDisplay(Display):
