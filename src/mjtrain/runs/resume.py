@@ -62,6 +62,17 @@ def find_resumed_here(config: TrainConfig) -> Path | None:
     return None
 
 
+def is_resumed(config: TrainConfig) -> bool:
+    """Return whether a run will be resumed; --resume auto also asks the storage at --checkpoint-url."""
+    run = config.run
+    if run.resume != "auto" or find_resumed_here(config) is not None:
+        return run.resume is not None
+    try:
+        return run.checkpoint_url is not None and find_stored_iteration(run.checkpoint_url) > 0
+    except StorageError:  # said later, by what opens the run
+        return True
+
+
 def _names_local_run(config: TrainConfig) -> bool:
     resume = config.run.resume
     return resume is not None and resume != "auto" and not is_url(resume)

@@ -27,7 +27,7 @@ from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import resolve_learner
 from mjtrain.runs.motion_places import list_places, resolve_motions, use_motion, with_place_names
 from mjtrain.runs.requeue import resolve_requeue
-from mjtrain.runs.resume import check_urls, find_resumed_here, preview_run_dir
+from mjtrain.runs.resume import check_urls, find_resumed_here, is_resumed, preview_run_dir
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.sources import find_copies
@@ -229,8 +229,8 @@ def _check_run(draft: Draft) -> Iterable[str]:
         drawing_environ("cpu", os.environ)  # raises if something is missing
     if run.resume is None:  # a run that is resumed has its own copy
         check_robot_file(draft.config.env.robot)
-    if run.resume is None or (run.resume == "auto" and find_resumed_here(draft.config) is None):
-        yield from find_uneven_batches(draft.config, draft.plan.world_size)  # others continue with what they have
+    if (uneven := list(find_uneven_batches(draft.config, draft.plan.world_size))) and not is_resumed(draft.config):
+        yield from uneven  # others continue with what they have
     yield from _find_short_training(run)
 
 
@@ -249,14 +249,13 @@ def _check_learner(draft: Draft) -> Iterable[str]:
 
 def _fetch_motions(draft: Draft) -> Iterable[str]:
     """Fetch what a run that is resumed has no copy of; a new run asks again for what was fetched before."""
-    config, resume = draft.config, draft.config.run.resume
+    config = draft.config
     if not any(list_places(config.env)):
         return ()
     resumed = find_resumed_here(config)
-    is_new = resume is None or (resume == "auto" and resumed is None)
     is_restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     kept = {} if resumed is None else find_copies(resumed)
-    env, draft.motions = resolve_motions(config.env, kept, again=is_new and not is_restart)
+    env, draft.motions = resolve_motions(config.env, kept, again=not (is_restart or is_resumed(config)))
     draft.config = replace(config, env=env)
     draft.notices += [f"motion {name}: read from {file}" for name, file in draft.motions.items()]
     return ()

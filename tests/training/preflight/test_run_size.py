@@ -84,6 +84,13 @@ def test_a_requeued_job_loads_weights_also_with_the_agent_for_gpus(tmp_path: Pat
     assert find_resumed_here(gone) == own.run_dir
     assert resolve_load(gone) == gone
 
+    stored = replace(gone, run=replace(gone.run, checkpoint_url=(tmp_path / "stored").as_uri()))
+    with pytest.raises(RequestError, match=r"gone\.pt: no such file"):
+        resolve_load(stored)
+    train(task, launch=alone, checkpoint_url=stored.run.checkpoint_url, **options)
+    assert find_resumed_here(stored) is None
+    assert resolve_load(stored) == stored
+
 
 def test_the_default_number_of_environments_is_that_of_where_they_step() -> None:
     config = make_train_config("Cartpole-Balance")

@@ -8,7 +8,7 @@ from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
 from mjtrain.runs.checkpoint import find_valid_checkpoint
-from mjtrain.runs.resume import find_resumed_here
+from mjtrain.runs.resume import is_resumed
 from mjtrain.runs.trained_run import is_run
 from mjtrain.runtime.errors import OutsideError, RequestError, require
 
@@ -16,7 +16,7 @@ from mjtrain.runtime.errors import OutsideError, RequestError, require
 def resolve_load(config: TrainConfig) -> TrainConfig:
     """Check --load and --load-critic, and replace a run, {run}/best or a shared policy by the file with its weights.
 
-    A requeued job that finds its own run needs neither, so they may be gone.
+    A requeued job that finds its own run, here or at --checkpoint-url, needs neither, so they may be gone.
 
     Raises:
         RequestError: It is not there or damaged, or the learner cannot take a critic from elsewhere.
@@ -25,7 +25,7 @@ def resolve_load(config: TrainConfig) -> TrainConfig:
     try:
         return _resolve_load(config)
     except (RequestError, OutsideError):
-        if find_resumed_here(config) is None:
+        if not is_resumed(config):
             raise
         return config
 
