@@ -71,7 +71,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._resolve()
 
     def do_GET(self) -> None:
-        self._resolve()
+        if urlsplit(self.path).path != "/api/whoami-v2":
+            self._resolve()
+        elif self.headers.get("Authorization") == f"Bearer {TOKEN}":
+            self._json({"type": "user", "name": "me"})
+        else:
+            self._json({"error": "Invalid username or password."}, 401)
 
     def _resolve(self) -> None:
         path = unquote(urlsplit(self.path).path).strip("/")

@@ -68,6 +68,17 @@ def read_hub(place: str) -> Read:
     return read
 
 
+def check_hub(place: str) -> None:
+    """Raise an error if nothing can be pushed there: without a token, or with one that the Hub refuses."""
+    split_hub(place)
+    from huggingface_hub import HfApi, get_token
+
+    if get_token() is None:
+        raise RequestError(f"push {place}: needs a token that may write; set HF_TOKEN, or run `hf auth login`")
+    with _hub_errors(place):
+        HfApi().whoami()
+
+
 def push_to_hub(folder: Path, place: str) -> None:
     """Put all files of a bundle there in one commit; a missing repository is created."""
     repo, below = split_hub(place)

@@ -22,7 +22,7 @@ from mjtrain.runs.bundle import (
     fetch_bundle,
     parse_manifest,
 )
-from mjtrain.runs.bundle_hub import push_to_hub, read_hub, split_hub
+from mjtrain.runs.bundle_hub import check_hub, push_to_hub, read_hub
 from mjtrain.runs.storage import Storage, StorageError, StorageRefusedError, check_url, hide_query, split_url
 from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import OutsideError, RequestError
@@ -128,10 +128,10 @@ def _copy(source: Path, names: Sequence[str], folder: Path) -> None:
 
 
 def check_destination(destination: str) -> None:
-    """Raise a RequestError if nothing can be pushed to a place, before anything is made."""
+    """Raise an error if nothing can be pushed to a place, before anything is made."""
     scheme = destination.partition("://")[0] if "://" in destination else ""
     if scheme == "hf":
-        split_hub(destination)
+        check_hub(destination)
     elif scheme in ("http", "https"):
         raise RequestError(
             f"push {destination}: mjtrain cannot write to a web server; push to a folder, hf:// or s3://"

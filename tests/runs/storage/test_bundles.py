@@ -235,9 +235,12 @@ def test_the_hub_takes_it_and_gives_it(bundle: Path, tmp_path: Path, hub: Hub) -
         done = run("pull", place, "again")
         assert (done.returncode, because in done.stderr) == (2, True), done.stderr
     environ["HF_TOKEN"] = "hf_another"
-    refused = run("push", str(bundle), "hf://me/pole")
-    assert (refused.returncode, "401" in refused.stderr) == (1, True)
+    refused = run("push", "no-such-run", "hf://me/pole")  # before the policy is looked at
+    assert (refused.returncode, "Invalid user token" in refused.stderr) == (1, True), refused.stderr
     assert "hf_another" not in refused.stderr
+    del environ["HF_TOKEN"]
+    refused = run("push", "no-such-run", "hf://me/pole")
+    assert (refused.returncode, "set HF_TOKEN, or run `hf auth login`" in refused.stderr) == (2, True), refused.stderr
 
 
 class Planted:
