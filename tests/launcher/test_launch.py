@@ -126,6 +126,40 @@ def test_the_callers_thread_count_comes_back() -> None:
     assert torch.get_num_threads() == before
 
 
+def test_the_callers_environment_variables_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MJTRAIN_TEST_OLD", "old")
+    monkeypatch.delenv("MJTRAIN_TEST_NEW", raising=False)
+
+    def change(context: RankContext) -> None:
+        os.environ.update(MJTRAIN_TEST_OLD="changed", MJTRAIN_TEST_NEW="new")
+
+    mjtrain.launch(change, launch=CPU)
+    assert os.environ["MJTRAIN_TEST_OLD"] == "old"
+    assert "MJTRAIN_TEST_NEW" not in os.environ
+
+
+def test_a_second_thread_is_refused_while_the_first_one_runs() -> None:
+    began, may_end = threading.Event(), threading.Event()
+    returned: list[int] = []
+
+    def wait(context: RankContext) -> int:
+        began.set()
+        assert may_end.wait(patience(30.0))
+        return 7
+
+    first = threading.Thread(target=lambda: returned.append(mjtrain.launch(wait, launch=CPU)))
+    first.start()
+    try:
+        assert began.wait(patience(30.0))
+        with pytest.raises(RequestError, match="another thread of this process trains or plays"):
+            mjtrain.launch(lambda context: None, launch=CPU)
+    finally:
+        may_end.set()
+        first.join()
+    assert returned == [7]
+    assert mjtrain.launch(lambda context: 8, launch=CPU) == 8
+
+
 def test_two_ranks_are_two_synchronised_processes() -> None:
     def look(context: RankContext, offset: int) -> list[dict]:
         ones = torch.tensor([float(context.rank + offset)])

@@ -51,7 +51,12 @@ def rank_scope(
             torch.distributed.
         timeout_s: How long a rank waits for the others in a collective, in seconds.
     """
-    with torch_threads(context.num_threads), same_random_numbers(context.device), warp_on(context.device):
+    with (
+        same_environ(),
+        torch_threads(context.num_threads),
+        same_random_numbers(context.device),
+        warp_on(context.device),
+    ):
         _seed(context.seed)
         if context.device != "cpu":
             torch.cuda.set_device(context.device)

@@ -4,7 +4,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,21 @@ INTERRUPT_GRACE_S = 5.0
 _RECORD_PATIENCE_S = 30.0
 """Time to record that nothing was saved; the file system may be why."""
 
+_running = threading.RLock()
 
+
+@contextmanager
+def _refusing_other_threads() -> Iterator[None]:
+    """Refuse a second thread: random numbers, Warp's device and the request to stop are those of the process."""
+    if not _running.acquire(blocking=False):
+        raise RequestError("another thread of this process trains or plays; wait for its end, or start a process")
+    try:
+        yield
+    finally:
+        _running.release()
+
+
+@_refusing_other_threads()
 def run_in_process(
     request: LaunchRequest, store: "Store | None" = None, explain: Callable[[BaseException], str] = lambda _: ""
 ) -> Any:
