@@ -139,6 +139,14 @@ def test_a_fixed_base_and_a_chosen_pose(tmp_path: Path) -> None:
     assert model.sensor("foot_position").dim[0] == 3
 
 
+def test_what_a_fixed_joint_holds_to_the_link_world_is_fixed(tmp_path: Path) -> None:
+    mount = '<joint name="mount" type="fixed"><parent link="world"/><child link="base"/><origin xyz="0 0 2"/></joint>'
+    model, notes = import_leg(tmp_path, LEG.replace("</robot>", f'<link name="world"/>{mount}</robot>'))
+    assert "base: fixed, because the file hangs the robot on the link world" in notes
+    assert model.nq == 3
+    assert model.body("base").pos == pytest.approx([0, 0, 2])
+
+
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [

@@ -34,12 +34,12 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
     Returns:
         The MJCF file, and lines about what was assumed, found elsewhere or left out.
     """
-    spec, notes = read_urdf(file, config)
+    spec, is_on_world, notes = read_urdf(file, config)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.modelname) or file.stem
     out = Path(config.out or name) / f"{name}.xml"
     if out.exists():
         raise RequestError(f"{out}: exists; give another folder with --out")
-    notes += _fix_or_free(spec, config)
+    notes += _fix_or_free(spec, config, is_on_world)
     notes += _choose_geoms(spec, config)
     try:
         notes += _complete(spec, config)
@@ -62,8 +62,8 @@ def _named(function: Any, name: str) -> Any:
     return function
 
 
-def _fix_or_free(spec: Any, config: ImportConfig) -> list[str]:
-    """Give the root link a free joint, unless it is fixed or has one."""
+def _fix_or_free(spec: Any, config: ImportConfig, is_on_world: bool) -> list[str]:
+    """Give the root link a free joint, unless it is fixed, has one, or is the world."""
     roots = spec.worldbody.bodies
     moving = [joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
     if config.fixed_base:
@@ -72,7 +72,7 @@ def _fix_or_free(spec: Any, config: ImportConfig) -> list[str]:
         return ["base: the root link is fixed to the world"]
     if moving or not roots:
         return []
-    if len(roots) > 1 or roots[0].joints:
+    if is_on_world or len(roots) > 1 or roots[0].joints:
         return ["base: fixed, because the file hangs the robot on the link world"]
     roots[0].add_freejoint(name="root")
     return [f"base: link {roots[0].name} has a free joint, root (--fixed-base fixes it to the world)"]

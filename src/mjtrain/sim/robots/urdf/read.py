@@ -14,11 +14,12 @@ MESH_SUFFIXES = (".stl", ".obj", ".msh")
 """Meshes that MuJoCo reads."""
 
 
-def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str]]:
+def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, bool, list[str]]:
     """Read a URDF with its visual geometry, and a body for each of its links.
 
     Returns:
-        An `mujoco.MjSpec`, and a line for each thing that was found elsewhere or left out.
+        An `mujoco.MjSpec`, whether its root link is the world, and a line for each thing that was found elsewhere or
+        left out.
     """
     root = _parse(file)
     notes = [*_Meshes(file, config).place(root), *_put_on_world(root)]
@@ -31,9 +32,10 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str]]:
     compiler.attrib.update(discardvisual="false", fusestatic="false", strippath="false")
     compiler.attrib.pop("meshdir", None)
     try:
-        return mujoco.MjSpec.from_string(ET.tostring(root, encoding="unicode")), notes
+        spec = mujoco.MjSpec.from_string(ET.tostring(root, encoding="unicode"))
     except ValueError as error:
         raise RequestError(f"{file}: {' '.join(str(error).split())}") from error
+    return spec, root.find("link[@name='world']") is not None, notes
 
 
 def is_urdf(file: Path) -> bool:
