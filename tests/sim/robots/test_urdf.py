@@ -58,6 +58,10 @@ LEG = f"""
   </joint>
 </robot>
 """
+CIRCLE = LEG.replace('effort="20" velocity="9"/>', 'effort="20" velocity="9"/><mimic joint="knee"/>').replace(
+    'effort="10" velocity="9"/>', 'effort="10" velocity="9"/><mimic joint="hip"/>'
+)
+"""Every joint mimics another one."""
 
 
 def make_task(robot: Path) -> TaskConfig:
@@ -147,6 +151,13 @@ def test_what_a_fixed_joint_holds_to_the_link_world_is_fixed(tmp_path: Path) -> 
     assert model.body("base").pos == pytest.approx([0, 0, 2])
 
 
+def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
+    model, notes = import_leg(tmp_path, LEG.replace('"hip"', '"root"'))
+    assert "base: link base has a free joint, root_2" in notes
+    assert model.joint("root_2").type == mujoco.mjtJoint.mjJNT_FREE
+    assert model.joint("root").type == mujoco.mjtJoint.mjJNT_HINGE
+
+
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
@@ -159,8 +170,10 @@ def test_what_a_fixed_joint_holds_to_the_link_world_is_fixed(tmp_path: Path) -> 
         (LEG, {"home": {"elbow": 3.0}}, "elbow"),
         (LEG, {"home": {"follower": 0.3}}, "--home follower 0.3: joint follower mimics "),
         (LEG, {"mesh_dir": "nowhere"}, "--mesh-dir nowhere"),
+        (LEG.replace('"hip"', '"knee"'), {}, r"hopper\.urdf: .*repeated name 'knee'"),
+        (CIRCLE, {}, "hopper: no joint moves by itself"),
     ],
-    ids=["unreadable", "missing", "xacro", "root", "cut", "range", "joint", "mimic", "folder"],
+    ids=["unreadable", "missing", "xacro", "root", "cut", "range", "joint", "mimic", "folder", "twice", "circle"],
 )
 def test_what_cannot_be_imported_is_one_line(text: str, options: dict, words: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=words):

@@ -13,6 +13,7 @@ from mjtrain.config.robot_parts import KeyframeConfig, OptionConfig, SensorConfi
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import write_whole
 from mjtrain.sim.robots.completion import complete_robot
+from mjtrain.sim.robots.completion.parts import free_name
 from mjtrain.sim.robots.layout import match_names
 from mjtrain.sim.robots.robot_bundle import RobotBundleError
 from mjtrain.sim.robots.spec_bundle import bundle_built_robot
@@ -39,9 +40,9 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
     out = Path(config.out or name) / f"{name}.xml"
     if out.exists():
         raise RequestError(f"{out}: exists; give another folder with --out")
-    notes += _fix_or_free(spec, config, is_on_world)
-    notes += _choose_geoms(spec, config)
     try:
+        notes += _fix_or_free(spec, config, is_on_world)
+        notes += _choose_geoms(spec, config)
         notes += _complete(spec, config)
         files = bundle_built_robot(RobotConfig(spec=_named(lambda: spec, name)))
     except (RobotBundleError, ValueError) as error:
@@ -74,8 +75,9 @@ def _fix_or_free(spec: Any, config: ImportConfig, is_on_world: bool) -> list[str
         return []
     if is_on_world or len(roots) > 1 or roots[0].joints:
         return ["base: fixed, because the file hangs the robot on the link world"]
-    roots[0].add_freejoint(name="root")
-    return [f"base: link {roots[0].name} has a free joint, root (--fixed-base fixes it to the world)"]
+    name = free_name("root", spec.joints)
+    roots[0].add_freejoint(name=name)
+    return [f"base: link {roots[0].name} has a free joint, {name} (--fixed-base fixes it to the world)"]
 
 
 def _choose_geoms(spec: Any, config: ImportConfig) -> list[str]:
@@ -109,8 +111,8 @@ def _complete(spec: Any, config: ImportConfig) -> list[str]:
     """Add what a training needs, in place."""
     spec.option.timestep = TIMESTEP_S
     model = spec.compile()
-    if not scalar_joints(model):
-        raise RequestError(f"{spec.modelname}: no joint moves")
+    if not set(scalar_joints(model)) - followers(model).keys():
+        raise RequestError(f"{spec.modelname}: no joint moves by itself")
     home, pose_notes = _choose_home(model, config)
     lift, feet = _stand(spec, home)
     is_free = bool(model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE)
