@@ -409,6 +409,10 @@ def test_an_unknown_name_is_refused(ask: Callable[[Env], Any], message: str) -> 
             "--env.commands.goal.resample-on met: is not a success term; available: done",
         ),
         (
+            lambda env: replace(env, commands={"goal": command(draw).replace(resample_on="done", before_reset=True)}),
+            "--env.commands.goal.resample-on done: with before_reset a command is drawn only where an episode begins",
+        ),
+        (
             lambda env: replace(env, successes={"done": env.successes["done"].replace(hold_s=-0.1)}),
             r"--env.successes.done.hold-s -0.1: must be at least 0",
         ),

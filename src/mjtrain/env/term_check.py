@@ -155,11 +155,16 @@ def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
 
 
 def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:
-    """Yield what the commands name that is not a success term."""
+    """Yield what the commands name that is not a success term, or would not read."""
     for name, term in config.commands.items():
         if term.resample_on is not None and term.resample_on not in config.successes:
             there = ", ".join(config.successes) or "none"
             yield f"--env.commands.{name}.resample-on {term.resample_on}: is not a success term; available: {there}"
+        if term.resample_on is not None and term.before_reset:
+            yield (
+                f"--env.commands.{name}.resample-on {term.resample_on}: with before_reset a command is drawn only "
+                "where an episode begins; leave one of them out"
+            )
 
 
 def _find_problems(term: TermFunction) -> list[str]:
