@@ -161,6 +161,9 @@ def test_ranges_have_either_bound_or_both(tmp_path: Path) -> None:
     assert terminations.joint_out_of_range(env, joint="z", limit=0.7).tolist() == high
     with pytest.raises(RequestError, match="give low, high or both"):
         root.height_out_of_range(env, joint="z")
+    for bound in ("low", "high"):
+        with pytest.raises(RequestError, match="limit is for both sides"):
+            terminations.joint_out_of_range(env, joint="z", limit=0.7, **{bound: 0.5})
 
 
 def test_a_joint_of_the_wrong_kind_is_named(tmp_path: Path) -> None:

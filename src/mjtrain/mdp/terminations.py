@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from mjtrain.config.limits import ANGLE, AT_LEAST_0, AT_LEAST_1, MORE_THAN_0, UP
 from mjtrain.mdp.root import outside
 from mjtrain.runtime.deferred_imports import torch
+from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -58,7 +59,11 @@ def joint_out_of_range(
     """
     env.engine.layout.qpos.check_scalar(joint)
     position = env.qpos(joint)[:, 0]
-    return outside(position, low, high) if limit is None else position.abs() > limit
+    if limit is None:
+        return outside(position, low, high)
+    if low is not None or high is not None:
+        raise RequestError("limit is for both sides: give it alone, or else low, high or both")
+    return position.abs() > limit
 
 
 def joint_pos_out_of_limit(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
