@@ -151,6 +151,23 @@ def test_two_ranks_learn_what_one_learns_from_all_samples() -> None:
     torch.testing.assert_close(half["kl"], whole["kl"], rtol=1e-4, atol=1e-6)
 
 
+def test_a_resumed_run_has_the_weight_decay_that_is_asked_for() -> None:
+    def resume(context: RankContext) -> list[float]:
+        config = make_train_config("Cartpole-Balance", num_envs=4)
+        agent = replace(config.agent, num_steps_per_env=8)
+        made: list[Any] = []
+        for decay in (0.0, 0.1):
+            central = {**CENTRAL["config"]["central_value_config"], "weight_decay": decay}
+            own = {"config": {"weight_decay": decay, "central_value_config": central}}
+            made.append(make_learner(context, make_env(context, config), agent, replace(RL_GAMES, settings=own)))
+        before, after = (learner._algorithm for learner in made)
+        after.load_state_dict({**before.state_dict(), "learning_rate": 1e-3, "iter": 0}, Path())
+        names = ("optimizer", "central_value_optimizer")
+        return [after.state_dict()[name]["param_groups"][0]["weight_decay"] for name in names]
+
+    assert mjtrain.launch(resume, launch=CPU) == [0.1, 0.1]
+
+
 def test_what_follows_from_the_agents_config() -> None:
     agent = AgentConfig(
         num_steps_per_env=6,

@@ -103,11 +103,12 @@ def broadcast_modules(modules: Mapping[str, nn.Module], collectives: Collectives
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any], *, keeps_rate: bool) -> None:
-    """Take the state of a checkpoint's optimiser, but with keeps_rate not its step size."""
-    rates = [group["lr"] for group in optimizer.param_groups]
+    """Take the state of a checkpoint's optimiser, but not its settings, and with keeps_rate not its step size."""
+    left = {"params"} if keeps_rate else {"params", "lr"}
+    settings = [{name: group[name] for name in group.keys() - left} for group in optimizer.param_groups]
     optimizer.load_state_dict({**state})
-    for group, rate in zip(optimizer.param_groups, rates, strict=True) if keeps_rate else ():
-        group["lr"] = rate
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)
 
 
 def load_modules(modules: Mapping[str, nn.Module], content: Mapping[str, Any], path: Path) -> None:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.config import LaunchConfig, TrainConfig
+from mjtrain.config import LaunchConfig, PpoConfig, TrainConfig
 from mjtrain.learning.rsl_rl.construct import Runner
 from mjtrain.learning.rsl_rl.ppo import Ppo
 from mjtrain.runs.checkpoint import load_checkpoint
@@ -244,7 +244,10 @@ def test_a_missing_observation_group_is_the_users_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("schedule", "continues"), [("fixed", False), ("adaptive", True)])
-def test_a_resumed_run_has_the_learning_rate_that_is_asked_for(*, schedule: str, continues: bool) -> None:
+@pytest.mark.parametrize("class_name", [PpoConfig().class_name, "PPO"])
+def test_a_resumed_run_has_the_learning_rate_that_is_asked_for(
+    *, schedule: str, continues: bool, class_name: str
+) -> None:
     """Unless it follows the KL divergence: then it is part of what was learned."""
 
     def move(context: RankContext) -> tuple[float, float]:
@@ -252,7 +255,7 @@ def test_a_resumed_run_has_the_learning_rate_that_is_asked_for(*, schedule: str,
         rates = []
         state: dict[str, Any] = {}
         for rate in (1e-3, 2e-4):
-            algorithm = replace(config.agent.algorithm, learning_rate=rate, schedule=schedule)  # pyright: ignore[reportCallIssue]
+            algorithm = PpoConfig(class_name=class_name, learning_rate=rate, schedule=schedule)  # pyright: ignore[reportArgumentType]
             runner: Any = Runner(context, make_env(context, config), replace(config.agent, algorithm=algorithm))
             if state:
                 runner._algorithm.load_state_dict(state, Path("model_1.pt"))
@@ -263,3 +266,24 @@ def test_a_resumed_run_has_the_learning_rate_that_is_asked_for(*, schedule: str,
         return rates[0], rates[1]
 
     assert mjtrain.launch(move, launch=CPU) == (1e-3, 1e-3 if continues else 2e-4)
+
+
+def test_a_resumed_run_has_the_optimiser_that_is_asked_for() -> None:
+    """With its own settings, and with the moments of a run only if they are of its kind."""
+
+    def move(context: RankContext) -> dict[str, tuple[float, bool]]:
+        config, found = small(), {}
+        content: dict[str, Any] = {}
+        for name in ("adam", "adamw", "sgd", "rmsprop", "adam"):
+            algorithm = replace(config.agent.algorithm, optimizer=name)  # pyright: ignore[reportCallIssue]
+            runner: Any = Runner(context, make_env(context, config), replace(config.agent, algorithm=algorithm))
+            if content:
+                runner._algorithm.load_state_dict({**content, "learning_rate": 1e-3}, Path("model_1.pt"))
+            optimizer = runner.alg.optimizer
+            found[name] = optimizer.param_groups[0]["weight_decay"], bool(optimizer.state)
+            list(runner.iterate(1))
+            content = runner._algorithm.state_dict()
+        return found
+
+    found = mjtrain.launch(move, launch=CPU)
+    assert found == {"adam": (0, False), "adamw": (0.01, True), "sgd": (0, False), "rmsprop": (0, False)}

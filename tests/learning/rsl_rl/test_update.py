@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from mjtrain.api import make_train_config
 from mjtrain.learning.rsl_rl.construct import Runner
-from mjtrain.learning.rsl_rl.mini_batches import MiniBatches, keep_fused, make_fast
+from mjtrain.learning.rsl_rl.mini_batches import MiniBatches, keep_settings, make_fast
 from mjtrain.runtime.rank import RankContext
 from support.envs import make_env
 from support.vision import make_vision_env
@@ -69,9 +69,9 @@ def test_an_optimiser_goes_on_fused_or_not_as_the_device_has_it(saves_fused: boo
     other = copy.deepcopy(network)
     step(network, optimizer)
 
-    plain = torch.optim.Adam(other.parameters(), lr=0.5)
+    plain = torch.optim.Adam(other.parameters(), lr=0.5, betas=(0.8, 0.99), eps=1e-6)
     resumed = plain if saves_fused else make_fast(plain, other)
-    keep_fused(state, resumed)
+    keep_settings(state, resumed)
     resumed.load_state_dict(state)
     assert bool(resumed.param_groups[0]["fused"]) is not saves_fused
     assert resumed.param_groups[0]["lr"] == 0.01

@@ -121,12 +121,13 @@ class RslRlAlgorithm:
         """Continue from a checkpoint; see `Algorithm`."""
         asked = self._alg.learning_rate
         load_networks(self._alg, content, path, self.networks, optimizer=True)
-        if isinstance(self._alg, Distillation) or (isinstance(self._alg, Ppo) and not self._alg.adapts_rate):
+        adapts = getattr(self._alg, "schedule", None) == "adaptive"  # RSL-RL's own PPO
+        if getattr(self._alg, "adapts_rate", adapts):
+            self._alg.learning_rate = content["learning_rate"]
+        else:
             self._alg.learning_rate = asked
             for group in self._alg.optimizer.param_groups:
                 group["lr"] = asked
-        else:
-            self._alg.learning_rate = content["learning_rate"]
         set_counters(self._alg, content.get("counters", {}))
 
     def load_weights(self, content: dict[str, Any], path: Path) -> None:

@@ -83,13 +83,18 @@ def make_fast(optimizer: torch.optim.Optimizer, *networks: nn.Module) -> torch.o
     return make(groups, fused=True)
 
 
-def keep_fused(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
-    """Let the state of an optimiser continue as this device has it, fused or not, wherever it comes from.
+def keep_settings(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
+    """Let the state of an optimiser continue with this one's settings, such as fused or not; its step size stays.
+
+    The moments of another kind of optimiser are left out.
 
     Args:
         state: To be loaded; changed in place.
         optimizer: Will load it.
     """
     for theirs, ours in zip(state["param_groups"], optimizer.param_groups, strict=False):
-        if "fused" in ours:
-            theirs["fused"] = ours["fused"]
+        if theirs.keys() - ours.keys() and ours.keys() - theirs.keys():  # other versions of a kind only add settings
+            state["state"] = {}
+        kept = {name: theirs[name] for name in ("params", "lr")}
+        theirs.clear()
+        theirs.update({**ours, **kept})

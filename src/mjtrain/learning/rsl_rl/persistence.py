@@ -11,7 +11,7 @@ from rsl_rl.models import MLPModel
 from rsl_rl.modules import EmpiricalDiscountedVariationNormalization
 
 from mjtrain.learning.rsl_rl.distillation import Distillation
-from mjtrain.learning.rsl_rl.mini_batches import keep_fused
+from mjtrain.learning.rsl_rl.mini_batches import keep_settings
 from mjtrain.learning.rsl_rl.ppo import Ppo
 from mjtrain.runtime.errors import RequestError
 
@@ -56,7 +56,7 @@ def load_networks(
                 f"and {here} here"
             )
     if optimizer and "optimizer_state_dict" in content:
-        keep_fused(content["optimizer_state_dict"], algorithm.optimizer)
+        keep_settings(content["optimizer_state_dict"], algorithm.optimizer)
     parts = dict.fromkeys(networks, True) | {"optimizer": optimizer, "rnd": optimizer}
     try:
         algorithm.load(content, parts, strict=True)
