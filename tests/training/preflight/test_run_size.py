@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mjtrain.api import make_train_config, train
-from mjtrain.config import LaunchConfig
+from mjtrain.config import LaunchConfig, LearnerConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import find_resumed_here
@@ -185,6 +185,22 @@ def test_a_job_with_fewer_ranks_learns_from_all_environments_of_recurrent_networ
     four, lines = fit_to_ranks(resolve_run_size(config, 5), 4)
     assert (four.run.num_envs, four.run.num_envs_total) == (8, 32)
     assert lines == ["--num-envs-total 40: cannot be split evenly over 4 ranks with 4 mini-batches; continuing with 32"]
+
+
+def test_a_job_with_fewer_ranks_has_what_its_learner_can_learn_from() -> None:
+    """rl_games has mini-batches of one size: with 6 environments, 30 samples are not 4 of them."""
+    asked = make_train_config("Cartpole-Balance", num_envs_total=12)
+    config = replace(asked, agent=replace(asked.agent, num_steps_per_env=5), learner=LearnerConfig(name="rl_games"))
+    three = resolve_run_size(config, 3)
+    assert fit_to_ranks(three, 3) == (three, [])
+    two, lines = fit_to_ranks(three, 2)
+    assert (two.run.num_envs, two.run.num_envs_total) == (4, 8)
+    assert lines == ["--num-envs-total 12: cannot be split over 2 ranks with --learner rl_games; continuing with 8"]
+    own = LearnerConfig(name="rl_games", settings={"config": {"minibatch_size": 20, "lr_schedule": "constant"}})
+    assert fit_to_ranks(replace(three, learner=own), 2)[0].run.num_envs == 4
+    large = replace(own, settings={"config": {"minibatch_size": 60}})
+    with pytest.raises(RequestError, match=r"--learner-config config\.minibatch_size 60: must divide the 30 samples"):
+        fit_to_ranks(replace(three, learner=large), 2)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mjtrain.config import AgentConfig, DaggerConfig, DistillationConfig, PpoConfig, TrainConfig
+from mjtrain.learning.registry import find_library
 from mjtrain.runtime.errors import RequestError
 
 _OURS = re.compile(r"PPO$|rsl_rl\.|mjtrain\.")
@@ -46,16 +47,29 @@ def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> t
 
     Returns:
         The run, with --num-envs-total split over these ranks and --total-env-steps counted with them; and a line if
-        the environments cannot be split evenly, also into mini-batches, so that there are fewer from now on.
+        the environments cannot be split evenly, also into mini-batches, or its learner cannot learn from that number,
+        so that there are fewer from now on.
+
+    Raises:
+        RequestError: The learner can learn from no smaller number.
     """
-    total, lines = config.run.num_envs_total, []
-    batches = count_env_batches(config.agent)
-    if total is not None and total % (world_size * batches):
-        fitting = total - total % (world_size * batches)
+    asked, batches = config.run.num_envs_total, count_env_batches(config.agent)
+    if asked is None:
+        return resolve_run_size(config, world_size, device), []
+    library, step, problems = find_library(config.learner.name), world_size * batches, []
+    for total in range(asked - asked % step, -1, -step):
+        fitting = dataclasses.replace(config, run=dataclasses.replace(config.run, num_envs_total=total))
+        try:
+            fitting = resolve_run_size(fitting, world_size, device)
+            library.check(fitting, world_size, device)
+        except RequestError as error:
+            problems.append(error)
+            continue
         parts = f"{world_size} ranks{f' with {batches} mini-batches' if batches > 1 else ''}"
-        lines = [f"--num-envs-total {total}: cannot be split evenly over {parts}; continuing with {fitting}"]
-        config = dataclasses.replace(config, run=dataclasses.replace(config.run, num_envs_total=fitting))
-    return resolve_run_size(config, world_size, device), lines
+        how = f"over {parts} with --learner {config.learner.name}" if problems else f"evenly over {parts}"
+        line = f"--num-envs-total {asked}: cannot be split {how}; continuing with {total}"
+        return fitting, [line] if total < asked else []
+    raise problems[0]
 
 
 def find_uneven_batches(config: TrainConfig, world_size: int) -> Iterator[str]:
