@@ -14,6 +14,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig, TrainConfig
 from mjtrain.evaluation.evaluator import SEED as EVALUATION_SEED
+from mjtrain.learning.persistence import as_tensors
 from mjtrain.learning.registry import make_learner, make_policy
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
@@ -125,6 +126,34 @@ def test_a_checkpoint_with_a_normaliser_needs_one() -> None:
 
     words = "has the part observation_preprocessor, which this run does not have"
     assert words in mjtrain.launch(move, launch=CPU)
+
+
+def test_a_run_is_resumed_with_another_schedule_and_clip_of_gradients() -> None:
+    """Optax's chains of both have the same moments in other places."""
+
+    def resume(context: RankContext) -> list[tuple[float, set[float]]]:
+        found = []
+        content: dict[str, Any] = {}
+        config = small_config()
+        for schedule, clip in (("adaptive", 1.0), ("fixed", 1.0), ("adaptive", 0.0)):
+            algorithm = PpoConfig(learning_rate=2e-3, schedule=cast("Any", schedule))
+            own = replace(SKRL, settings={"grad_norm_clip": clip})
+            learner: Any = make_learner(
+                context, make_env(context, config), replace(config.agent, algorithm=algorithm), own
+            )
+            if content:
+                learner._algorithm.load_state_dict({**content, "learning_rate": 1e-3}, Path("model_1.pt"))
+            state = as_tensors(learner._algorithm.state_dict())
+            moments = [value for name in ("policy_optimizer", "value_optimizer") for value in state[name].values()]
+            found.append((learner._algorithm.learning_rate, {float(value.float().mean()) for value in moments}))
+            content = state | {
+                name: {key: torch.ones_like(value) for key, value in state[name].items()}
+                for name in ("policy_optimizer", "value_optimizer")
+            }
+        return found
+
+    seen = mjtrain.launch(resume, launch=CPU)
+    assert seen == [(2e-3, {0.0}), (2e-3, {1.0}), (1e-3, {1.0})]
 
 
 def test_what_follows_a_truncation_is_the_value_before_it() -> None:

@@ -230,8 +230,13 @@ class SkrlJaxAlgorithm:
         self.load_weights(content, path)
         for name in _OPTIMISERS:
             optimiser = getattr(ppo, name)
-            check_shapes(to_named(optimiser.state), content, name, path)
-            setattr(ppo, name, optimiser.replace(state=from_named(optimiser.state, content[name])))
+            ours, theirs = (
+                to_named(optimiser.state),
+                {_without_place(key): value for key, value in content[name].items()},
+            )
+            moments = {key: theirs[_without_place(key)] for key in ours if _without_place(key) in theirs}
+            check_shapes(ours, {name: moments}, name, path)
+            setattr(ppo, name, optimiser.replace(state=from_named(optimiser.state, moments)))
         if ppo.policy_scheduler is not None:
             ppo.policy_learning_rate = ppo.value_learning_rate = content["learning_rate"]
 
@@ -252,6 +257,11 @@ class SkrlJaxAlgorithm:
         """Continue to draw where `rank_state` was called."""
         self._num_draws = int(state["jax"]["num_draws"])
         self._policy._g_key = jnp.asarray(state["jax"]["key"].numpy().astype(np.uint32))
+
+
+def _without_place(name: str) -> str:
+    """Leave out where Optax's chain has Adam, which depends on a clip of gradients and on a fixed step size."""
+    return name.lstrip("0123456789.")
 
 
 def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
