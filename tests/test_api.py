@@ -88,6 +88,25 @@ def test_a_policy_is_a_function_of_observations(cartpole_run: Path) -> None:
         policy(seen["actor"][:, :3])
 
 
+def test_a_policy_with_memory_takes_another_number_of_environments_after_a_reset(tmp_path: Path) -> None:
+    small = {"class_name": "RNNModel", "rnn_hidden_dim": 8, "hidden_dims": (8,)}
+    agent = load_task("Cartpole-Balance").agent
+    agent = replace(agent, actor=replace(agent.actor, **small), num_steps_per_env=8)
+    options: dict[str, Any] = {"agent": agent, "num_envs": 4, "logger": "none", "log_root": str(tmp_path)}
+    policy = mjtrain.load_policy(mjtrain.train("Cartpole-Balance", launch=CPU, max_iterations=1, **options))
+    seen = np.ones((3, 4), dtype=np.float32)
+    first, second = policy(seen), policy(seen)
+    assert np.abs(second - first).max() > 1e-6
+    with pytest.raises(RequestError, match=r"of 1 environments, and the policy remembers those of 3; call its reset"):
+        policy(seen[0])
+    policy.reset([True, False, False])
+    third = policy(seen)
+    np.testing.assert_allclose(third[0], first[0], rtol=1e-6)
+    assert np.abs(third[1] - first[1]).max() > 1e-6
+    policy.reset()
+    np.testing.assert_allclose(policy(seen[0]), first[0], rtol=1e-6)
+
+
 def test_the_policy_balances_in_environments_that_were_made(cartpole_run: Path) -> None:
     policy = mjtrain.load_policy(cartpole_run)
     env = mjtrain.make_env(load_task("Cartpole-Balance"), num_envs=16, num_threads=1)

@@ -119,7 +119,7 @@ class LinearPolicy:
     def estimate(self) -> torch.Tensor:
         raise NotImplementedError
 
-    def reset(self, done: torch.Tensor) -> None:
+    def reset(self, done: torch.Tensor | None) -> None:
         """It remembers nothing."""
 
     def to_onnx_module(self) -> torch.nn.Module:

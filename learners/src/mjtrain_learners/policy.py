@@ -81,7 +81,7 @@ class MlpPolicy:
         """Raise a RequestError, as there is nothing that is estimated."""
         raise RequestError("the policy estimates nothing")
 
-    def reset(self, done: torch.Tensor) -> None:
+    def reset(self, done: torch.Tensor | None) -> None:
         """Do nothing: the network has no memory."""
 
     def to_onnx_module(self) -> nn.Module:

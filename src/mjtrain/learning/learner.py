@@ -156,8 +156,11 @@ class Policy(Protocol):
         """Return what the last call's observations tell of `estimated_group`, in its units. Shape (num_envs, size)."""
         ...
 
-    def reset(self, done: torch.Tensor) -> None:
-        """Reset the memory of the masked environments, if the network has one. Boolean, shape (num_envs,)."""
+    def reset(self, done: torch.Tensor | None) -> None:
+        """Reset the memory of the masked environments, if the network has one. Boolean, shape (num_envs,).
+
+        None: of all; the next call may be for another number of them.
+        """
         ...
 
     def to_onnx_module(self) -> torch.nn.Module:

@@ -43,7 +43,6 @@ class TrainedPolicy:
         """Size of an action."""
         self._estimates = None if self._policy.estimated_group is None else Estimates(player.env, self._policy)
         player.close()
-        self._num_envs = 1
 
     @property
     def input_size(self) -> int:
@@ -63,7 +62,8 @@ class TrainedPolicy:
             Actions of shape (num_envs, num_actions), float32: a tensor on the device of the observations, or an array.
 
         Raises:
-            RequestError: A group is missing, or has another shape; or an image of 0..255 is not uint8.
+            RequestError: A group is missing, or has another shape; or an image of 0..255 is not uint8; or a recurrent
+                policy remembers another number of environments.
         """
         given = observations if isinstance(observations, Mapping) else self._split(observations)
         for name in self.inputs:
@@ -76,7 +76,6 @@ class TrainedPolicy:
             name: torch.as_tensor(given[name], dtype=self._policy.dtypes[name], device=self._device).reshape(-1, *shape)
             for name, shape in self.inputs.items()
         }
-        self._num_envs = len(batch[first])
         actions = self._policy(batch).reshape(*axes, self.num_actions)
         like = given[first]
         return actions.to(like.device) if isinstance(like, torch.Tensor) else actions.cpu().numpy()
@@ -111,10 +110,10 @@ class TrainedPolicy:
         """Forget what a recurrent policy remembers; others remember nothing.
 
         Args:
-            done: Worlds whose episode ended, boolean, shape (num_envs,). None: all of those of the last call.
+            done: Worlds whose episode ended, boolean, shape (num_envs,). None: all, and the next call may be for
+                another number of them.
         """
-        worlds = [True] * self._num_envs if done is None else done
-        self._policy.reset(torch.as_tensor(worlds, dtype=torch.bool, device=self._device))
+        self._policy.reset(None if done is None else torch.as_tensor(done, dtype=torch.bool, device=self._device))
 
     def _split(self, observations: Any) -> dict[str, Any]:
         images = [name for name, shape in self.inputs.items() if len(shape) > 1]

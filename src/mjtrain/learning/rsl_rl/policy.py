@@ -78,8 +78,20 @@ class ActorPolicy:
 
     @torch.inference_mode()
     def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape)."""
-        return self.network(pack(observations))
+        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape).
+
+        Raises:
+            RequestError: The network remembers another number of worlds.
+        """
+        seen = pack(observations)
+        memory: Any = self.network.get_hidden_state()
+        remembered = memory[0] if isinstance(memory, tuple) else memory
+        if remembered is not None and remembered.shape[1] != len(seen):
+            raise RequestError(
+                f"observations are of {len(seen)} environments, and the policy remembers those of "
+                f"{remembered.shape[1]}; call its reset() first"
+            )
+        return self.network(seen)
 
     @torch.inference_mode()
     def estimate(self) -> torch.Tensor:
@@ -88,8 +100,8 @@ class ActorPolicy:
         return network.auxiliary_head.estimate(network.image_latent)
 
     @torch.inference_mode()  # in which the memory was made
-    def reset(self, done: torch.Tensor) -> None:
-        """Reset the memory of the masked worlds, for networks that have one. Boolean, shape (num_envs,)."""
+    def reset(self, done: torch.Tensor | None) -> None:
+        """Reset the memory of the masked worlds, or of all, for networks that have one. Boolean, shape (num_envs,)."""
         self.network.reset(done)
 
     def to_onnx_module(self) -> torch.nn.Module:
