@@ -186,3 +186,27 @@ def test_trouble_is_a_warning_and_training_goes_on(tmp_path: Path) -> None:
     (run_dir,) = tmp_path.glob("logs/*/*")
     assert (run_dir / "metrics.jsonl").read_text().count('{"iteration"') == 8
     assert (run_dir / "model_8.pt").is_file()
+
+
+OWN_RUN = """
+import mjtrain, wandb
+own = wandb.init(project="own", dir="mine")
+own.log({"x": 1.0})
+mjtrain.train("Cartpole-Balance", num_envs=4, max_iterations=1, logger="wandb",
+    launch=mjtrain.LaunchConfig(gpu_ids=None))
+assert wandb.run is own
+own.log({"x": 2.0})
+own.finish()
+"""
+
+
+def test_a_run_of_the_program_that_trains_is_not_the_trainings(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    environ = ENVIRON | {"HOME": str(tmp_path), "WANDB_MODE": "offline"}
+    command = [sys.executable, "-c", OWN_RUN]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (own,) = [history_of(list(read_recording(path))) for path in tmp_path.glob("mine/wandb/offline-run-*/run-*.wandb")]
+    (training,) = [history_of(records) for records in recordings_below(tmp_path)]
+    assert [(row["x"], row.keys() & {"iteration"}) for row in own] == [(1.0, set()), (2.0, set())]
+    assert [row["iteration"] for row in training] == [1]

@@ -134,6 +134,7 @@ def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
             mode=mode,  # pyright: ignore[reportArgumentType]
             id=id_file.read_text().strip() if id_file.exists() else None,
             resume="allow",
+            reinit=None if wandb.run is None else "create_new",  # a run of the caller's program stays its own
             settings=settings,
         )
     )
