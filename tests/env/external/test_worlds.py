@@ -1,5 +1,7 @@
 """Environments of others, as the training sees environments."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -62,6 +64,22 @@ def test_episodes_are_counted_by_how_they_end() -> None:
     assert (summary["termination/truncated"], summary["termination/terminated"]) == (1.0, 0.0)
     first = seen["observation"].clone()
     assert not torch.equal(env.step(torch.zeros(3, 1))[0]["observation"], first)
+    env.close()
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_the_longest_episode_is_that_of_the_arguments(vectorization: Any) -> None:
+    for limit, longest in ((1200, 1200), (-1, 1000)):  # -1 is no limit for gymnasium.make
+        env = make(replace(PENDULUM, vectorization=vectorization, kwargs={"max_episode_steps": limit}))
+        assert env.max_episode_steps == longest
+        env.close()
+
+    def function(num_envs: int, **_: Any) -> VectorEnv:
+        single = partial(gymnasium.make, "Pendulum-v1", max_episode_steps=1300)
+        return SyncVectorEnv([single] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+    env = make(VecEnvConfig(make=function))
+    assert env.max_episode_steps == 1300
     env.close()
 
 

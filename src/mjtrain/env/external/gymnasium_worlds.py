@@ -37,6 +37,13 @@ def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
         raise RequestError(f"{config.label}: {said or type(error).__name__}") from error
 
 
+def _longest_episode(envs: VectorEnv) -> int:
+    """Return the longest episode, in env steps; of an id, an argument counts before what is registered."""
+    specs = [env.spec for env in getattr(envs, "envs", ())] or [envs.spec]
+    limits = [spec.kwargs.get("max_episode_steps") or spec.max_episode_steps or 0 for spec in specs if spec]
+    return limit if (limit := max(limits, default=0)) > 0 else DEFAULT_STEPS
+
+
 class GymnasiumWorlds:
     """Steps a vector environment: `external.env.ForeignWorlds`.
 
@@ -57,7 +64,7 @@ class GymnasiumWorlds:
         self._mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.num_envs, self.device = envs.num_envs, torch.device(device)
         self.step_dt = 1.0 / float(envs.metadata.get("render_fps") or np.inf)
-        self.max_episode_steps = (envs.spec and envs.spec.max_episode_steps) or DEFAULT_STEPS
+        self.max_episode_steps = _longest_episode(envs.unwrapped)
         self._check_spaces()
         actions = envs.single_action_space
         assert isinstance(actions, Box)
