@@ -12,6 +12,7 @@ from mjtrain.env.env import Env
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.mdp import tracking
 from mjtrain.mdp.reference import reference_of
+from mjtrain.motion.edit import cut
 from mjtrain.motion.files import read_motion, write_motion
 from mjtrain.motion.skeleton import load_skeleton
 from mjtrain.runtime.errors import RequestError
@@ -108,6 +109,27 @@ def test_more_episodes_start_where_they_failed(tmp_path: Path) -> None:
         env.step(action)
         other.step(action)
         assert torch.equal(env.observe()["actor"], other.observe()["actor"])
+
+
+@pytest.mark.parametrize("other", ["shorter", "another", "in two files"])
+def test_worlds_do_not_continue_in_another_motion(tmp_path: Path, other: str) -> None:
+    """They begin again, because their frames would mean something else, or not exist."""
+    file, paw = tmp_path / "paw.npz", read_motion(CLIPS / "paw.npz")
+    state = make(exact(CLIPS / "paw.npz", sampling="uniform")).state_dict()
+    if other == "in two files":
+        file = tmp_path / "clips"
+        file.mkdir()
+        write_motion(file / "a.npz", cut(paw, 0.0, 1.0))
+        write_motion(file / "b.npz", cut(paw, 1.02))
+    else:
+        write_motion(file, cut(paw, end_s=1.0) if other == "shorter" else paw.replace(joint_pos=paw.joint_pos[::-1]))
+    env = make(exact(file, sampling="uniform"))
+    frames = env.command("motion").clone()
+    with pytest.raises(ValueError, match="command motion followed another motion"):
+        env.load_state_dict(state)
+    assert torch.equal(env.command("motion"), frames)
+    write_motion(tmp_path / "same.npz", paw)
+    make(exact(tmp_path / "same.npz", sampling="uniform")).load_state_dict(state)
 
 
 def test_the_mirror_image_of_a_motion_is_seen_mirrored(tmp_path: Path) -> None:

@@ -212,6 +212,7 @@ class Env:
             "contact_times": [json.dumps(key) for key in self._contact_times],
             "shared": self._shared.state_dict(),
             "cameras": self.cameras.state_dict(),
+            "followed": self._describe_followed(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -222,6 +223,11 @@ class Env:
         """
         buffers = self._buffers()
         saved = {name: buffers[name] for name in _NEW_BUFFERS if name in buffers} | state["buffers"]
+        followed, before = self._describe_followed(), state.get("followed", {})  # older states lack it
+        for name in followed.keys() & before.keys():
+            ours, theirs = followed[name], before[name]
+            if ours.shape != theirs.shape or not torch.allclose(ours, theirs, rtol=0.0, atol=1e-4):
+                raise ValueError(f"the state is of another environment: command {name} followed another motion")
         for theirs, ours in ((saved, buffers), (state["seen"], self._seen)):
             differing = [
                 name
@@ -681,6 +687,16 @@ class Env:
         """Return the observations by group of a step that ends episodes, before the next ones begin."""
         with preserving_state(self._core, self._observations, self.cameras):
             return self._observe(torch.zeros_like(self.terminated))
+
+    def _describe_followed(self) -> dict[str, torch.Tensor]:
+        """Return, of what each command follows, the last frames of its clips and a sum over its poses, to compare it."""
+        found = {}
+        for name, term in self.config.commands.items():
+            if (find := getattr(term.func, "follows", None)) is not None:
+                ends, qpos = (reference := find(self, name)).last.unique(), reference.qpos.double().cpu()
+                weights = torch.linspace(1, 2, len(qpos), dtype=qpos.dtype) / len(qpos)  # the order of frames counts
+                found[name] = torch.cat([ends.cpu(), weights @ qpos])
+        return found
 
     def _forget_bodies(self) -> None:
         self._body_states = None
