@@ -101,7 +101,7 @@ def test_a_run_plays_what_was_trained_or_says_what_is_different(
     assert f"changed since: code: {folder / 'track.py'} is not what" in lines
     assert f"changed since: data: {folder / 'motions' / 'swing.npz'}, whose content differs" in lines
     assert (run / "code" / "previous" / "1" / "mjtrain_task_track.py").read_text() == TASK
-    assert {path.name for path in (run / "data").iterdir()} == {"swing.npz", "swing-2.npz"}
+    assert sorted(path.parent.name for path in (run / "data").rglob("swing.npz")) == ["copy-2", "data"]
     assert play_json(capsys, task, "--run", str(run)) == (0, "")
 
 
@@ -138,6 +138,22 @@ def test_folders_are_data_and_mere_words_are_none(tmp_path: Path, monkeypatch: p
     shutil.rmtree(run / "data")
     with pytest.raises(RequestError, match=r"run: its file own.npz is not here, and the run has no copy"):
         restore_data(run, env)
+
+
+def test_copies_of_files_of_the_same_name_keep_it(tmp_path: Path) -> None:
+    """Failures of a motion are counted by its name, also when a run is resumed with its copy."""
+    files = [tmp_path / folder / "motion.npz" for folder in ("trot", "bow", "walk")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(file.parent.name)
+    env, run = config_with(file=tuple(map(str, files))), tmp_path / "run"
+    run.mkdir()
+    save_data(run, env)
+    for file in files:
+        file.unlink()
+    copies = [Path(copy) for copy in restore_data(run, env)[0].rewards["near"].params["file"]]
+    assert [copy.name for copy in copies] == ["motion.npz"] * 3
+    assert [copy.read_text() for copy in copies] == ["trot", "bow", "walk"]
 
 
 def test_data_that_is_too_large_is_hashed_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

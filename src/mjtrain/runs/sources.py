@@ -150,8 +150,8 @@ def _copy(path: Path, run_dir: Path, digest: str) -> str:
     folder, name, number = run_dir / DATA_DIR, path.name, 1
     while (folder / name).exists() and measure(folder / name)[0] != digest:
         number += 1
-        name = f"{path.stem}-{number}{path.suffix}"
-    folder.mkdir(exist_ok=True)
+        name = f"copy-{number}/{path.name}"  # with the name of the file, by which terms may go
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
     if not (folder / name).exists():
         for item in list_items(path):
             copy = folder / name / item.relative_to(path)
