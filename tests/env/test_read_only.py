@@ -11,9 +11,11 @@ from mjtrain.config import CommandTerm, CurriculumTerm, EnvConfig, EventTerm, Ob
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
+from mjtrain.mdp import observations
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.dry_step import check_task
 from support.envs import ENGINES, NUM_ENVS, make_env
+from support.vision import make_vision_env
 
 BASE = replace(
     load_task("Cartpole-Balance").env,
@@ -118,6 +120,20 @@ def test_every_kind_of_term_is_watched(place: str, changes: dict[str, Any]) -> N
         check_task(config)
     with pytest.raises(RequestError, match=rf"^--env.{place}: wrote into "):
         make_env(config).step(torch.zeros(NUM_ENVS, 1))
+
+
+@pytest.mark.parametrize("interval", [1, 2])
+def test_a_term_that_writes_into_an_image_is_named(interval: int) -> None:
+    def masked(env: Env) -> torch.Tensor:
+        image = observations.camera(env, camera="side", stream="rgb")
+        image[..., :4] = 0
+        return image
+
+    config = make_vision_env({"image": {"masked": ObservationTerm(func=masked)}}, interval=interval)
+    with pytest.raises(RequestError, match=r"masked\(\) wrote into the camera image side\.rgb in place"):
+        check_task(config)
+    with pytest.raises(RequestError, match=r"^--env.observations.image.masked: wrote into the camera image side\.rgb"):
+        make_env(config)
 
 
 PLACES = torch.arange(2.0 * NUM_ENVS).view(NUM_ENVS, 2)

@@ -664,7 +664,11 @@ class Env:
             "env.statistics": self.statistics.buffers()["running"],
             **{f"the {name} of success terms": tensor for name, tensor in self._successes.buffers().items()},
             **{f"default_{name}": getattr(layout, f"default_{name}") for name in ("qpos", "qvel", "ctrl")},
-            **{f"the camera image {name}": image for name, image in self.cameras.buffers().items()},
+            **{
+                f"the camera image {name}.{stream}": self.cameras.images(name, stream)
+                for name, camera in self.config.cameras.items()
+                for stream in camera.streams
+            },
         }
 
     def _begin_episodes(self, mask: torch.Tensor) -> None:
