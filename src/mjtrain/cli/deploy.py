@@ -281,7 +281,7 @@ def _find_model(policy: Path, folder: Path) -> Path:
     code = "import sys; from mjtrain.cli.deploy import compile_model; compile_model(*sys.argv[1:])"
     # In another process, because compiling imports torch, and the controller does without it.
     command = [sys.executable, "-c", code, str(policy), str(folder / model.name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         raise RequestError(f"{policy}: its robot cannot be compiled ({done.stderr.strip().rpartition(chr(10))[2]})")
     return folder / model.name

@@ -113,7 +113,9 @@ _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=", "-c", "core.hooks
 
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run([*_GIT, *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            [*_GIT, *arguments], cwd=folder, capture_output=True, text=True, errors="replace", timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

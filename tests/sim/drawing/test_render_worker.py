@@ -1,3 +1,5 @@
+import os
+import sys
 from pathlib import Path
 
 import mujoco
@@ -60,6 +62,21 @@ def test_a_ground_that_is_elsewhere_is_cropped_where_the_robot_is(tmp_path: Path
     cropped = crop_ground(model, model.qpos0[None])
     assert height_at(cropped, 41.0, 1.0) == pytest.approx(height_at(model, 41.0, 1.0))
     assert (cropped is model) == (turn != "1 0 0 0")
+
+
+@needs_drawing
+def test_a_driver_may_print_what_is_not_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(r"import os; os.write(1, b'Treiber f\xfcr die Grafik fehlt\n')")
+    config = robot_only(RobotConfig(spec=load_hanging))
+    save_model(config, tmp_path / "model.mjb")
+    environ = drawing_environ("cpu", {}) | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    videos = VideoRenderer(tmp_path / "model.mjb", environ, hurry=True)
+    try:
+        clip = Clip(qpos=np.zeros((2, 1), dtype=np.float32), fps=10.0, iteration=0)
+        videos.submit(clip, tmp_path / "clip.mp4", gif=False, size=(64, 64), shadows=False)
+        assert [video.path.name for video in videos.finish(patience(60))] == ["clip.mp4"]
+    finally:
+        videos.close()
 
 
 @needs_drawing

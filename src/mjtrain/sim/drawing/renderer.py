@@ -44,6 +44,7 @@ class VideoRenderer:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            errors="replace",  # of a driver's messages, in another encoding
             env={**os.environ, **environ},
             start_new_session=True,
         )

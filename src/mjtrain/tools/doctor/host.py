@@ -106,6 +106,7 @@ def _check_apart(name: str, question: Question) -> list[Finding]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        errors="replace",
         start_new_session=True,  # Ctrl-C is for this process, which ends the check
     )
     try:
