@@ -149,6 +149,8 @@ def test_play_makes_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (["--follow"], "--follow: needs --viewer"),
         (["--viewer-port", "1"], "--viewer-port 1: needs --viewer web"),
         (["--viewer", "web", "--viewer-port", "99999"], "--viewer-port 99999: must be from 0 to 65535"),
+        (["--viewer", "web", "--viewer-host", "203.0.113.1"], "--viewer-host 203.0.113.1: is not an address of this"),
+        (["--viewer", "web", "--viewer-host", "no..host"], "--viewer-host no..host: is not an address of this machine"),
     ],
 )
 def test_play_says_what_is_wrong(flags: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Start the viewer that play was asked for."""
 
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,18 @@ def check_viewer(config: PlayConfig) -> None:
         if not 0 <= config.viewer_port <= 65535:
             raise RequestError(f"--viewer-port {config.viewer_port}: must be from 0 to 65535")
         require("--viewer web:", "viewer", "viser", "mjviser")
+        _check_host(config.viewer_host)
+
+
+def _check_host(host: str) -> None:
+    """Raise a RequestError if no port of an address can be listened on, where viser would wait forever."""
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as probe:
+                probe.bind(address)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RequestError(f"--viewer-host {host}: is not an address of this machine ({reason})") from error
 
 
 def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
