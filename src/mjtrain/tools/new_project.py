@@ -1,5 +1,6 @@
 """A project to begin with: a package with a task."""
 
+import importlib.util
 import json
 import keyword
 import re
@@ -30,8 +31,9 @@ def write_project(name: str, parent: Path) -> tuple[Path, str]:
             f"{name}: give a name of letters, digits, - and _ that begins with a letter and ends with a letter or "
             "a digit, like my_robots"
         )
-    if package in ("mjtrain", "mjtrain_tasks"):
-        raise RequestError(f"{name}: is the name of a package of mjtrain; give another")
+    found = importlib.util.find_spec(package)
+    if package == "mjtrain_tasks" or (found is not None and found.origin is not None):  # not a mere folder
+        raise RequestError(f"{name}: is the name of another package, which Python may import instead; give another")
     folder = parent.absolute() / name
     if folder.exists():
         raise RequestError(f"{name}: {folder} exists already")
