@@ -418,6 +418,11 @@ DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
         term("rewards", "action_rate", weight=0.02),
         r"--env\.rewards\.action_rate\.weight 0\.02: rewards what action_rate\(\) measures",
     ),
+    "torques that are rewarded": (
+        ARM,
+        added("rewards", "torques", reward(rewards.joint_torques_squared, 1e-4, joints=(".*",))),
+        r"--env\.rewards\.torques\.weight 0\.0001: rewards what joint_torques_squared\(\) measures",
+    ),
     "a reward that penalises": (
         ARM,
         term("rewards", "near", weight=-1.0),

@@ -25,15 +25,17 @@ PENALTIES = (
     _of(velocity, "lin_vel_z", "ang_vel_xy", "flat_orientation", "lin_vel_xy_error", "ang_vel_z_error")
     | _of(rewards, "action_rate", "action_acc", "action_energy", "joint_speed", "sensors_squared", "joint_deviation")
     | _of(rewards, "joint_pos_limits", "joint_vel_limits", "mechanical_power", "undesired_contacts")
+    | _of(rewards, "joint_torques_squared", "joint_accelerations_squared")
     | _of(targets, "planar_distance", "joint_distance")
-    | {root.flat_orientation, gait.feet_slide, reach.distance, reach.angle, objects.distance, objects.angle}
+    | _of(gait, "feet_slide", "swing_load")
+    | {root.flat_orientation, reach.distance, reach.angle, objects.distance, objects.angle}
 )
 """Functions of which less is better."""
 
 REWARDS = (
     _of(velocity, "track_lin_vel_xy", "track_ang_vel_z")
     | _of(root, "upright", "height_in_range", "reach_forward_velocity")
-    | _of(gait, "feet_gait", "feet_clearance")
+    | _of(gait, "feet_gait", "feet_clearance", "swing_posture")
     | _of(reach, "near_position", "near_orientation")
     | _of(targets, "near_planar", "near_joint")
     | _of(objects, "near_position", "near_orientation", "near_tool")
