@@ -235,6 +235,14 @@ def test_a_term_that_is_wrong_is_named_before_what_follows_from_it() -> None:
         check_task(replace(vision, observations={**vision.observations, "image": {"front": term}}))
 
 
+def test_parameters_that_do_not_fit_are_named_beside_a_sensor_that_is_left_out() -> None:
+    walker = load_task("Quadruped-Velocity-Flat").env
+    params = {**walker.rewards["keep_step"].params, "offsets": (), "velocity_sensor": None}
+    message = r"^--env\.rewards\.keep_step: feet_gait\(\) cannot use its parameters together: .*; offsets has 0 values"
+    with pytest.raises(RequestError, match=message):
+        check_task(replace(walker, rewards={"keep_step": walker.rewards["keep_step"].replace(params=params)}))
+
+
 def test_an_action_term_without_actuators_is_refused() -> None:
     with pytest.raises(RequestError, match=r"--env\.actions\.all\.actuators: is empty; give patterns of actuators"):
         check_task(replace(CARTPOLE, actions={"all": ActionTerm(actuators=())}))

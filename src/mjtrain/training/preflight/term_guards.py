@@ -189,7 +189,7 @@ def _measure_param(env: Env, name: str, value: Any) -> str:
     """Say how many columns a parameter stands for, or how many values it has; empty for a number or a string."""
     kind = name.rsplit("_", 1)[-1].removesuffix("s")
     read = {"joint": env.qpos, "object": env.qpos, "sensor": env.sensor, "command": env.command}.get(kind)
-    if read is None:
+    if read is None or value is None:  # an optional sensor
         return f"{len(value)} values" if isinstance(value, tuple | list) else ""
     try:
         return f"{read(value).shape[1]} columns"
