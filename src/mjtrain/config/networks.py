@@ -16,7 +16,7 @@ class DistributionConfig:
     """Action distribution of the actor."""
 
     class_name: str = "GaussianDistribution"
-    """RSL-RL class, or package.module:Class."""
+    """RSL-RL class, or package.module:Class. BetaDistribution uses no other setting."""
 
     init_std: Annotated[float, MORE_THAN_0] = 1.0
     """Standard deviation of the actions at the start, in units of the normalised action."""

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.config import LaunchConfig, PpoConfig, TrainConfig
+from mjtrain.config import DistributionConfig, LaunchConfig, PpoConfig, TrainConfig
 from mjtrain.learning.rsl_rl.construct import Runner
 from mjtrain.learning.rsl_rl.ppo import Ppo
 from mjtrain.runs.checkpoint import load_checkpoint
@@ -287,3 +287,16 @@ def test_a_resumed_run_has_the_optimiser_that_is_asked_for() -> None:
 
     found = mjtrain.launch(move, launch=CPU)
     assert found == {"adam": (0, False), "adamw": (0.01, True), "sgd": (0, False), "rmsprop": (0, False)}
+
+
+@pytest.mark.parametrize("class_name", ["BetaDistribution", "HeteroscedasticGaussianDistribution"])
+def test_rsl_rls_other_distributions_are_trained_and_exported(class_name: str, tmp_path: Path) -> None:
+    """A BetaDistribution has no standard deviation to begin with."""
+    agent = small().agent
+    distribution = DistributionConfig(class_name=class_name)
+    agent = replace(agent, actor=replace(agent.actor, distribution_cfg=distribution))
+    options: dict[str, Any] = {"logger": "none", "launch": CPU, "log_root": str(tmp_path)}
+    done = mjtrain.train("Cartpole-Balance", agent=agent, num_envs=4, max_iterations=2, **options)
+    assert done.metrics["kl"] > 0
+    assert 0 < done.metrics["action_std"] < 2
+    assert max(mjtrain.export(done, observations=8).differences.values()) < 1e-5

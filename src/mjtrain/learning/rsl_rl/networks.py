@@ -82,7 +82,7 @@ _OF_SOME = ("cnn_cfg", "rnn_type", "rnn_hidden_dim", "rnn_num_layers")
 
 
 def resolve_model(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Find the class of a network and leave out the options that it does not take.
+    """Find the classes of a network and its distribution, and leave out the options that they do not take.
 
     Returns:
         What RSL-RL's `resolve_class` takes: the class as class_name, and its options.
@@ -94,9 +94,13 @@ def resolve_model(options: Mapping[str, Any]) -> dict[str, Any]:
     make: Any = OWN_MODELS.get(name) or resolve_callable(name)
     taken = _parameters(make)
     kept = {key: value for key, value in options.items() if key not in _OF_SOME or key in taken}
-    if kept["distribution_cfg"] is not None:
-        named = kept["distribution_cfg"]["class_name"]
-        kept["distribution_cfg"] = {**kept["distribution_cfg"], "class_name": OWN_DISTRIBUTIONS.get(named, named)}
+    if (distribution := kept["distribution_cfg"]) is not None:
+        named = distribution["class_name"]
+        found = OWN_DISTRIBUTIONS.get(named) or resolve_callable(named)
+        takes = inspect.signature(found).parameters
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
+            distribution = {key: value for key, value in distribution.items() if key in takes}
+        kept["distribution_cfg"] = {**distribution, "class_name": found}
     return {**kept, "class_name": make}
 
 
