@@ -261,10 +261,34 @@ def test_functions_of_modules_need_no_line(capfd: pytest.CaptureFixture[str], tm
     assert mjtrain.play(run, episodes=2, num_threads=1)["task"] == "pole"
 
 
-@pytest.mark.parametrize(("seed", "message"), [(-1, "at least 0"), (2**63, f"at most {2**63 - 1}")])
+@pytest.mark.parametrize(("seed", "message"), [(-1, "a whole number, at least 0"), (2**63, f"at most {2**63 - 1}")])
 def test_a_seed_beyond_the_range_is_refused(seed: int, message: str) -> None:
     with pytest.raises(RequestError, match=rf"^seed {seed}: must be {message}$"):
         mjtrain.make_env("Cartpole-Balance", num_envs=1, seed=seed)
+
+
+def test_paths_numbers_of_numpy_and_devices_of_torch_are_taken(tmp_path: Path) -> None:
+    agent = replace(load_task("Cartpole-Balance").agent, num_steps_per_env=np.int64(8))
+    options: dict[str, Any] = {"agent": agent, "logger": "none", "log_root": tmp_path, "launch": CPU}
+    first = mjtrain.train("Cartpole-Balance", num_envs=np.int64(3), max_iterations=1, **options)
+    resumed = mjtrain.train("Cartpole-Balance", num_envs=3, max_iterations=np.int32(2), resume=first.run_dir, **options)
+    assert resumed.run_dir == first.run_dir
+    np.testing.assert_array_equal(mjtrain.Run(first.run_dir).metrics["env_steps_total"], [24, 48])
+    numbers: dict[str, Any] = {"episodes": np.int64(2), "num_envs": np.int32(2), "seed": np.uint32(7)}
+    played = mjtrain.play(resumed, num_threads=1, **numbers)
+    json.dumps(played)
+    assert played == mjtrain.play(resumed, num_threads=1, episodes=2, num_envs=2, seed=7)
+    cpu: Any = torch.device("cpu")
+    env = mjtrain.make_env("Cartpole-Balance", num_envs=numbers["num_envs"], seed=numbers["seed"], device=cpu)
+    assert torch.equal(
+        env.observe()["actor"], mjtrain.make_env("Cartpole-Balance", num_envs=2, seed=7).observe()["actor"]
+    )
+    assert mjtrain.load_policy(resumed, device=cpu)(env.observe()).shape == (2, 1)
+    for device in ("gpu", torch.device("cuda", 4096)):
+        with pytest.raises(RequestError, match=f"^device {device}: "):
+            mjtrain.load_policy(resumed, device=device)
+    with pytest.raises(RequestError, match=r"^seed None: must be a whole number, at least 0$"):
+        mjtrain.make_vec("Cartpole-Balance", 1, seed=None)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_training_leaves_this_process_as_it_was(tmp_path: Path) -> None:

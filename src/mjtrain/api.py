@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
 from functools import partial
+from numbers import Number
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -44,6 +45,8 @@ from mjtrain.training.preflight.run_size import default_num_envs
 from mjtrain.training.request import TrainRequest, resolve_training, with_options
 
 if TYPE_CHECKING:
+    import torch
+
     from mjtrain.env.env import Env
     from mjtrain.evaluation.export.export_policy import ExportedPolicy
     from mjtrain.evaluation.playing.trained_policy import TrainedPolicy
@@ -85,7 +88,7 @@ def make_train_config(task: str | TaskConfig, **options: Any) -> TrainConfig:
         env=env,
         agent=agent,
         task_name=defaults.name,
-        run=with_options(RunConfig(max_iterations=defaults.max_iterations), options),
+        run=with_options(RunConfig(max_iterations=defaults.max_iterations), _to_plain_options(options)),
         default_num_envs=defaults.num_envs,
         default_num_envs_gpu=defaults.num_envs_gpu,
         default_agents=agents,
@@ -201,7 +204,7 @@ def make_env(
     *,
     num_envs: int | None = None,
     engine: EngineName = "auto",
-    device: str = "cpu",
+    device: "str | torch.device" = "cpu",
     seed: int = 0,
     num_threads: int | None = None,
 ) -> "Env":
@@ -226,27 +229,30 @@ def make_env(
     return _make_worlds(make_train_config(task, engine=engine), num_envs, device, num_threads, seed)
 
 
-def _make_worlds(config: TrainConfig, num_envs: int | None, device: str, num_threads: int | None, seed: int) -> "Env":
+def _make_worlds(
+    config: TrainConfig, num_envs: int | None, device: "str | torch.device", num_threads: int | None, seed: int
+) -> "Env":
     from mjtrain.training.train_rank import make_env as make_worlds
 
+    device = _read_device(device)
     size = default_num_envs(config, device) if num_envs is None else num_envs
     threads = count_cores() if num_threads is None else num_threads
-    for name, number in (("num_envs", size), ("num_threads", threads)):
-        if not isinstance(number, SupportsIndex) or index(number) < 1:
-            raise RequestError(f"{name} {number}: must be a whole number, at least 1")
-    _check_device(device)
-    config = replace(config, env=resolve_motions(config.env)[0], run=replace(config.run, num_envs=size))
+    for name, number, least in (("num_envs", size, 1), ("num_threads", threads, 1), ("seed", seed, 0)):
+        if not isinstance(number, SupportsIndex) or index(number) < least:
+            raise RequestError(f"{name} {number}: must be a whole number, at least {least}")
+    config = replace(config, env=resolve_motions(config.env)[0], run=replace(config.run, num_envs=index(size)))
     check_seed("seed", seed)
-    return make_worlds(RankContext(device=device, seed=seed, num_threads=threads), config)
+    return make_worlds(RankContext(device=device, seed=index(seed), num_threads=index(threads)), config)
 
 
-def _check_device(device: str) -> None:
+def _read_device(device: "str | torch.device") -> str:
     import torch
 
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # the latter where PyTorch was built without CUDA
         raise RequestError(f"device {device}: {str(error).splitlines()[0]}") from error
+    return str(device)
 
 
 def make_vec(
@@ -258,7 +264,7 @@ def make_vec(
     autoreset_mode: "Autoreset" = "SameStep",
     render_mode: str | None = None,
     engine: EngineName = "auto",
-    device: str = "cpu",
+    device: "str | torch.device" = "cpu",
     seed: int = 0,
     num_threads: int | None = None,
 ) -> "TaskVectorEnv":
@@ -396,7 +402,7 @@ def load_policy(
     *,
     checkpoint: str | Path | None = None,
     log_root: str | Path = "logs",
-    device: str = "cpu",
+    device: "str | torch.device" = "cpu",
     trust: bool = False,
 ) -> "TrainedPolicy":
     """Load a trained policy as a function of observations.
@@ -412,7 +418,7 @@ def load_policy(
         policy(observations) -> actions, for tensors of torch and arrays of numpy; see `TrainedPolicy`.
 
     Raises:
-        RequestError: The run does not exist, or its checkpoint does not fit.
+        RequestError: The run or the device does not exist, or the checkpoint does not fit.
     """
     from mjtrain.evaluation.playing.trained_policy import TrainedPolicy
     from mjtrain.runs.trained_run import find_trained_run
@@ -420,7 +426,7 @@ def load_policy(
     name = None if checkpoint is None else str(checkpoint)
     found = find_trained_run(_place(run), checkpoint=name, log_root=str(log_root), trust=_is_trusted(run, trust))
     print_notices(found)
-    return TrainedPolicy(found, device)
+    return TrainedPolicy(found, _read_device(device))
 
 
 def _is_trusted(run: Any, trust: bool) -> bool:
@@ -440,8 +446,12 @@ def _with_play_options(options: dict[str, Any]) -> PlayConfig:
     for option in options:
         if option not in known:
             raise RequestError(f"play() has no option {option}; available: env, {', '.join(known)}")
-    options = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
-    return PlayConfig(**options)
+    return PlayConfig(**_to_plain_options(options))
+
+
+def _to_plain_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return paths as strings, and numbers of numpy as those of Python, which files of runs need."""
+    return {name: to_plain(value) if isinstance(value, Path | Number) else value for name, value in options.items()}
 
 
 def print_notices(run: "TrainedRun") -> None:

@@ -50,7 +50,7 @@ class TrainingLoop:
         self._env = env
         self._algorithm = algorithm
         self._context = context
-        self._num_steps = num_steps
+        self._num_steps = int(num_steps)  # of a config in Python it may be a number of numpy
         self._learner = learner
         self._rng_state: dict[str, Any] | None = None
         self._metrics = JobMetrics(context, env, algorithm.collectives)
