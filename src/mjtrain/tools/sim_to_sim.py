@@ -77,7 +77,7 @@ def compare_simulators(context: RankContext, run: TrainedRun, config: PlayConfig
         }
         if "plain" in _simulators(config):
             file = export_policy(context, run, Path(folder), NUM_OBSERVATIONS).files[ONNX]
-            makers["plain"] = partial(PlainPlayer, _load_policy(file), num_envs=num_envs, seed=context.seed)
+            makers["plain"] = partial(PlainPlayer, _load_policy(file, run), num_envs=num_envs, seed=context.seed)
         cases = list_cases(run.own_env)
         for case, env in cases.items():
             for name in _simulators(config):
@@ -188,12 +188,15 @@ class PlainEngine(NativeEngine):
             robot.data.xfrc_applied[body] = wrench[world].numpy()
 
 
-def _load_policy(file: Path) -> DeployedPolicy:
+def _load_policy(file: Path, run: TrainedRun) -> DeployedPolicy:
+    """Load an exported policy, and check that the simulated robot reports what it observes."""
     try:
-        return DeployedPolicy(file)
+        policy = DeployedPolicy(file)
+        SteppedRobot(load_model(run.own_env)[0], policy, rng=np.random.default_rng())
     except RequestError as error:
-        reason = str(error).removeprefix(f"{file}: ")
-        raise RequestError(f"--sim-to-sim plain: the policy {reason}; give --sim-to-sim native warp") from error
+        reason = str(error).replace(f"{file}:", "the policy", 1)
+        raise RequestError(f"--sim-to-sim plain: {reason}; give --sim-to-sim native warp") from error
+    return policy
 
 
 def _summarise(episodes: list[Episode], env: EnvConfig, step_s: float) -> dict[str, Any]:

@@ -100,3 +100,16 @@ def test_flags_that_do_not_fit_are_named(
         main(["Cartpole-Balance", "--log-root", str(log_root), "--sim-to-sim", "native", *flags])
     assert stop.value.code == 2
     assert cause in capsys.readouterr().err
+
+
+def test_a_policy_that_observes_what_the_plain_robot_does_not_report_is_refused_before_any_episode(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ("--policy", "pretrained", "--sim-to-sim", "native", "plain", "--episodes", "1", "--num-threads", "1")
+    with pytest.raises(SystemExit) as stop:
+        main(["Quadruped-Track", *flags])
+    assert stop.value.code == 2
+    printed = capsys.readouterr().err
+    assert "--sim-to-sim plain: the robot must report the observations targets (" in printed
+    assert printed.endswith("give --sim-to-sim native warp\n")
+    assert "1 of " not in printed
