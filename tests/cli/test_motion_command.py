@@ -1,6 +1,7 @@
 """The command motion."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 
 import mjtrain
 from mjtrain.cli.main import main
-from mjtrain.motion.files import read_motion
+from mjtrain.motion.edit import cut
+from mjtrain.motion.files import read_motion, write_motion
 from mjtrain_tasks.models import CARTPOLE, HUMANOID, QUADRUPED
-from mjtrain_tasks.quadruped_track import CLIPS, make_task
+from mjtrain_tasks.quadruped_track import CLIPS, make_env, make_task
 
 PAW = str(CLIPS / "paw.npz")
 TASK = ("--task", "mjtrain_tasks.quadruped_velocity:make_flat")
@@ -95,7 +97,9 @@ def test_weights_of_clips_are_a_flag(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
-    trained = mjtrain.train(make_task(), launch=launch, log_root=str(tmp_path), num_envs=4, max_iterations=1)
+    write_motion(tmp_path / "short.npz", cut(read_motion(CLIPS / "trot.npz"), end_s=0.4))
+    task = replace(make_task(), env=make_env(tmp_path / "short.npz"))
+    trained = mjtrain.train(task, launch=launch, log_root=str(tmp_path), num_envs=4, max_iterations=1)
     out = tmp_path / "out.npz"
     run("record", str(trained.run_dir), str(out), "--settle-s", "0", "--length-s", "0.2")
     motion = read_motion(out)
@@ -106,7 +110,7 @@ def test_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("--command", "motion"), "--command motion"),
         (("--length-s", "60"), "an episode lasts 10 s"),
         (("--length-s", "0"), "--length-s 0"),
-        (("--settle-s", "5"), "episode ends"),
+        (("--settle-s", "5"), "the episode ends after 0.40 s, because it has a time limit: shorten --settle-s or"),
     ):
         with pytest.raises(SystemExit):
             run("record", str(trained.run_dir), str(out), *args)

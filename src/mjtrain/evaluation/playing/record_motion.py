@@ -45,7 +45,9 @@ def record_motion(
         frames = []
         for step in range(settling + steps):
             if player.step().any():
-                raise RequestError(f"the episode ends after {(step + 1) * env.step_dt:.2f} s; give another --seed")
+                fails = bool(env.terminated[0])
+                advice = "fails: give another --seed" if fails else "has a time limit: shorten --settle-s or --length-s"
+                raise RequestError(f"the episode ends after {(step + 1) * env.step_dt:.2f} s, because it {advice}")
             if step >= settling:
                 frames.append(env.state.qpos[0].double().cpu().numpy().copy())
         return center(skeleton.from_qpos(np.stack(frames), 1 / env.step_dt))
