@@ -233,3 +233,16 @@ def test_without_residual_actions_controls_begin_at_the_default_pose() -> None:
 def test_wrong_parameters(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(RequestError, match=says):
         make(exact(**changes))
+
+
+def test_parameters_that_a_term_leaves_out_have_their_defaults() -> None:
+    """As a term that is made without `mjtrain.mdp.command`, or was recorded before a parameter existed."""
+    config = make_env()
+    command = config.commands["motion"]
+    given = {name: command.params[name] for name in ("file", "anchor_body", "bodies")}
+    short = make(replace(config, commands={"motion": command.replace(params=given)}))
+    full = make(replace(config, commands={"motion": command.replace(params={**command.params, "uniform_share": 0.1})}))
+    for env in (short, full):
+        env.step(torch.zeros(8, 12))
+    assert torch.equal(short.observe()["critic"], full.observe()["critic"])
+    assert torch.equal(short.level("sampling"), full.level("sampling"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from mjtrain.config.functions import default_params
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
 
@@ -155,9 +156,13 @@ _FOUND: WeakKeyDictionary[Env, dict[tuple[object, ...], Reference]] = WeakKeyDic
 
 def reference_of(env: Env, command: str) -> Reference:
     """Return what a motion command follows."""
-    params = env.config.commands[command].params
-    keys = ("file", "anchor_body", "bodies", "loop_s", "bin_s")
-    return load_reference(env, **{key: params[key] for key in keys})
+    known = _FOUND.setdefault(env, {})
+    if (command,) not in known:
+        term = env.config.commands[command]
+        params = {**default_params(term.func), **term.params}
+        keys = ("file", "anchor_body", "bodies", "loop_s", "bin_s")
+        known[(command,)] = load_reference(env, **{key: params[key] for key in keys})
+    return known[(command,)]
 
 
 def load_reference(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from weakref import WeakKeyDictionary
 
+from mjtrain.config.functions import default_params
 from mjtrain.config.limits import AT_LEAST_0, FRACTION, MORE_THAN_0, Bounds
 from mjtrain.env.sampling import uniform
 from mjtrain.mdp import mirrors
@@ -147,7 +148,8 @@ def adaptive_sampling(env: Env, level: torch.Tensor, *, command: str) -> torch.T
         The entropy of the bins' probabilities as a fraction of the largest one: 1 while all are equal. Shape
         (num_envs,).
     """
-    reference, params = reference_of(env, command), env.config.commands[command].params
+    reference, term = reference_of(env, command), env.config.commands[command]
+    params = {**default_params(term.func), **term.params}
     failures = _failures(env, params["file"], len(reference.bin_sizes))
     bins = reference.bins[_frames(env, command, reference, 0)]
     failures.add(torch.zeros_like(failures.total).index_add(0, bins, env.terminated.double()))
