@@ -115,3 +115,17 @@ def test_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             run("record", str(trained.run_dir), str(out), *args)
         assert says in capsys.readouterr().err
+
+
+def test_a_task_does_not_take_a_csv_file_and_says_what_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """train has no --input-fps."""
+    monkeypatch.chdir(tmp_path)
+    Path("walk.csv").write_text("0,0,0.3,0,0,0,1" + ",0" * 12 + "\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "Quadruped-Track", "--motion", "walk.csv", "--gpu-ids", "None", "--num-envs", "4", "--dry-run"])
+    assert ended.value.code == 2
+    message = capsys.readouterr().err
+    assert "--env.commands.motion: walk.csv: a CSV file has no frame rate; give --input-fps" in message
+    assert "or to a task the NPZ that `mjtrain motion convert` makes of it" in message

@@ -50,8 +50,8 @@ def motion_command(
     """Draw the frames in which episodes start; use `before_reset`, and refine by `follow_motion`. Shape (num_envs, 1).
 
     Args:
-        file: The motion, as `mjtrain motion` reads it: a path, a URL, or an artifact of W&B; or a folder whose NPZ
-            files are all tracked.
+        file: The motion, as `mjtrain motion` reads it, except CSV, which has no frame rate: a path, a URL, or an
+            artifact of W&B; or a folder whose NPZ files are all tracked.
         anchor_body: Body to which the others are relative, such as the trunk.
         bodies: Regular expressions over the tracked bodies.
         sampling: start: the first frame of a clip; uniform: any but the last; adaptive: more often in bins of time in

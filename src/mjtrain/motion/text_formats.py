@@ -39,7 +39,10 @@ def read_csv(path: Path, skeleton: Skeleton | None, fps: float | None) -> Motion
     if skeleton is None:
         raise RequestError("a CSV file has no names of joints; name the robot")
     if fps is None:
-        raise RequestError("a CSV file has no frame rate; give it with --input-fps (Unitree's have 30)")
+        raise RequestError(
+            "a CSV file has no frame rate; give --input-fps (Unitree's have 30), or to a task the NPZ that "
+            "`mjtrain motion convert` makes of it"
+        )
     width = 7 + len(skeleton.joints)
     rows = []
     for number, line in enumerate(_text(path).splitlines(), 1):
