@@ -13,8 +13,9 @@ import torch
 
 import mjtrain
 from mjtrain.cli.export import main
-from mjtrain.config import ImitationConfig
+from mjtrain.config import ImitationConfig, ObservationTerm
 from mjtrain.env.catalog import list_tasks, load_task
+from mjtrain.env.env import Env
 from mjtrain.evaluation.export import verify
 from mjtrain.evaluation.export.metadata import KEY
 from mjtrain.evaluation.export.sources import _without_folder
@@ -192,17 +193,22 @@ def test_what_cannot_be_exported(
     assert stop.value.code == (2 if arguments else 0)
 
 
+def _darker(env: Env, *, camera: str) -> torch.Tensor:
+    return env.cameras.images(camera, "rgb") // 2
+
+
 @pytest.mark.process
 def test_images_are_inputs_of_their_own_and_described(tmp_path: Path) -> None:
     image = {"rgb": see(history=3, noise=20.0, shift=2), "depth": see("depth", delay=(0, 1))}
+    image["own"] = ObservationTerm(func=_darker, params={"camera": "side"})
     task = make_vision_task(make_vision_env({"image": image}, size=16), reads=("actor", "image"))
     exported = mjtrain.export(train_vision(task, tmp_path), observations=20)
     session = onnxruntime.InferenceSession(exported.files["policy.onnx"], providers=["CPUExecutionProvider"])
     described = {entry.name: (entry.shape[1:], entry.type) for entry in session.get_inputs()}
-    assert described == {"observations": ([4], "tensor(float)"), "image": ([10, 16, 16], "tensor(float)")}
+    assert described == {"observations": ([4], "tensor(float)"), "image": ([13, 16, 16], "tensor(float)")}
     (group,) = read_onnx_metadata(exported.files["policy.onnx"])["images"]
-    assert (group["input"], group["dtype"], group["shape"]) == ("image", "float32", [10, 16, 16])
-    rgb, depth = group["terms"]
+    assert (group["input"], group["dtype"], group["shape"]) == ("image", "float32", [13, 16, 16])
+    rgb, depth, own = group["terms"]
     assert (rgb["channels"], rgb["history"], depth["channels"], depth["delay"]) == ([0, 9], 3, [9, 10], [0, 1])
     assert {"noise", "shift"}.isdisjoint(rgb), "they are not part of the policy"
     assert rgb["frame"] == {
@@ -211,6 +217,8 @@ def test_images_are_inputs_of_their_own_and_described(tmp_path: Path) -> None:
         "classes": {"cart": {"index": 1, "patterns": ["cart"]}, "pole": {"index": 2, "patterns": ["pole"]}},
     }  # fmt: skip
     assert depth["frame"]["channels"] == ["depth"]
+    assert own["channels"] == [10, 13]
+    assert "frame" not in own, "no picture of the camera is what this function returns"
 
 
 @pytest.mark.process
