@@ -1,5 +1,6 @@
 """Actor and critic that learn at the same time learn what they learn one after the other."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,6 +40,16 @@ def test_two_threads_learn_what_one_does(task: str, num_ranks: int) -> None:
     beside, other = launch(learn, config, 2, launch=LaunchConfig(**workers))
     assert (alone, beside) == (0, 2 * 5 * 4)  # iterations, epochs, mini-batches
     assert_same(one, other)
+
+
+@pytest.mark.parametrize("recurrent", ["actor", "critic"])
+def test_where_one_network_has_a_memory_they_learn_one_after_the_other(recurrent: str) -> None:
+    """Mini-batches then come from another generator."""
+    config = make_train_config("Cartpole-Balance", num_envs=8)
+    network = replace(getattr(config.agent, recurrent), class_name="RNNModel", rnn_type="gru", rnn_hidden_dim=8)
+    config = replace(config, agent=replace(config.agent, **{recurrent: network}))
+    asked, (metrics, _) = launch(learn, config, 2, launch=LaunchConfig(gpu_ids=None))
+    assert (asked, len(metrics)) == (0, 2)
 
 
 def test_networks_that_share_parameters_learn_one_after_the_other() -> None:

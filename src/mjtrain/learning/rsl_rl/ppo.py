@@ -162,7 +162,8 @@ class Ppo(PPO):
         if self.device != "cpu" or torch.get_num_threads() == 1:
             return False
         shares = not set(self.actor.parameters()).isdisjoint(self.critic.parameters())  # share_cnn_encoders
-        return self.symmetry is None and not self.critic.is_recurrent and not self.use_mixed_precision and not shares
+        recurrent = self.actor.is_recurrent or self.critic.is_recurrent  # then RSL-RL takes another generator
+        return self.symmetry is None and not recurrent and not self.use_mixed_precision and not shares
 
     def _update_side_by_side(self) -> dict[str, float]:
         critic, generator = self.critic, self.storage.mini_batch_generator
