@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.cli.env_flags import add_named_parts
-from mjtrain.config import GymnasiumConfig, VecEnvConfig
+from mjtrain.config import AgentConfig, GymnasiumConfig, TaskConfig, VecEnvConfig
 from mjtrain.env.catalog import folder_name, is_same_task, load_task
 from mjtrain.env.external.env import ForeignEnv, make_foreign_env
 from mjtrain.learning.divergence import check_losses, find_broken_terms, find_large_terms
@@ -123,6 +123,21 @@ def test_a_vec_env_tells_time_outs_from_failures() -> None:
     torch.manual_seed(0)
     env.stagger()
     assert env.worlds._envs.episode_length_buf.unique().numel() > 5  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_first_episodes_of_a_vec_env_are_played_from_their_start() -> None:
+    """It has no reset, so every step since it was made belongs to them."""
+    agent = AgentConfig(obs_groups={"actor": ("policy",), "critic": ("critic",)})
+    task = TaskConfig(env=VecEnvConfig(make=point_mass), agent=agent, num_envs=3, max_iterations=1)
+    played = mjtrain.play(task, policy="zero", episodes=3, seed=4, num_threads=1)
+    worlds, left = PointMass(3, "cpu", 4), torch.ones(3, dtype=torch.bool)
+    returns, lengths = torch.zeros(3), torch.zeros(3)
+    while left.any():
+        _, rewards, dones, _ = worlds.step(torch.zeros(3, 1))
+        returns, lengths = returns + rewards * left, lengths + left
+        left &= ~dones.bool()
+    assert played["length"]["mean"] == pytest.approx(lengths.mean().item())
+    assert played["reward"]["mean"] == pytest.approx(returns.mean().item(), rel=1e-5)
 
 
 def test_what_a_vec_env_tells_of_itself_is_averaged() -> None:

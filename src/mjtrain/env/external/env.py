@@ -132,9 +132,16 @@ class ForeignEnv(TaskEnv):
         self.worlds.close()
 
 
-def make_foreign_env(config: ForeignConfig, num_envs: int, device: str, seed: int) -> ForeignEnv:
-    """Make a rank's environments."""
-    worlds = _make_worlds(config, num_envs, device, seed)
+def make_foreign_env(
+    config: ForeignConfig, num_envs: int, device: str, seed: int, *, tries_step: bool = True
+) -> ForeignEnv:
+    """Make a rank's environments.
+
+    Args:
+        tries_step: Whether an object with RSL-RL's contract is checked by a step, which is part of its first episodes
+            if it cannot be reset.
+    """
+    worlds = _make_worlds(config, num_envs, device, seed, tries_step=tries_step)
     with closing_on_error(worlds):
         if worlds.num_envs != num_envs:
             made = f"made {worlds.num_envs} environments"
@@ -152,7 +159,7 @@ def closing_on_error(worlds: ForeignWorlds | ForeignEnv) -> Iterator[None]:
         raise
 
 
-def _make_worlds(config: ForeignConfig, num_envs: int, device: str, seed: int) -> ForeignWorlds:
+def _make_worlds(config: ForeignConfig, num_envs: int, device: str, seed: int, *, tries_step: bool) -> ForeignWorlds:
     if isinstance(config, GymnasiumConfig):
         require(f"{config.label}:", "gymnasium", "gymnasium")
         from mjtrain.env.external.gymnasium_worlds import GymnasiumWorlds, make_gymnasium
@@ -162,7 +169,7 @@ def _make_worlds(config: ForeignConfig, num_envs: int, device: str, seed: int) -
         from mjtrain.env.external.mjlab_task import make_mjlab
         from mjtrain.env.external.vec_env_worlds import VecEnvWorlds
 
-        return VecEnvWorlds(make_mjlab(config, num_envs, device, seed), config.label)
+        return VecEnvWorlds(make_mjlab(config, num_envs, device, seed), config.label, tries_step=tries_step)
     make: Callable[..., Any] = config.make
     envs = make(num_envs=num_envs, device=device, seed=seed, **config.kwargs)
     gymnasium = sys.modules.get("gymnasium")  # it has been imported, if it has made them
@@ -172,4 +179,4 @@ def _make_worlds(config: ForeignConfig, num_envs: int, device: str, seed: int) -
         return GymnasiumWorlds(envs, seed, device, config.label)
     from mjtrain.env.external.vec_env_worlds import VecEnvWorlds
 
-    return VecEnvWorlds(envs, config.label)
+    return VecEnvWorlds(envs, config.label, tries_step=tries_step)

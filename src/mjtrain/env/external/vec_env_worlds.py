@@ -14,8 +14,8 @@ NEEDED = ("num_envs", "num_actions", "max_episode_length", "episode_length_buf",
 class VecEnvWorlds:
     """Steps an object with the contract: `external.env.ForeignWorlds`."""
 
-    def __init__(self, envs: Any, label: str) -> None:
-        """Check that the object has the contract, by a step with zeros."""
+    def __init__(self, envs: Any, label: str, *, tries_step: bool) -> None:
+        """Check that the object has the contract; `tries_step`: also by a step with zeros."""
         missing = [name for name in NEEDED if not hasattr(envs, name)]
         if missing:
             raise RequestError(
@@ -30,7 +30,8 @@ class VecEnvWorlds:
         self.max_episode_steps = int(torch.as_tensor(envs.max_episode_length).max())
         self.step_dt = float(getattr(getattr(envs, "unwrapped", envs), "step_dt", 0.0))
         self._shapes = {name: tuple(values.shape) for name, values in self._read(envs.get_observations()).items()}
-        self.step(torch.zeros(self.num_envs, self.num_actions, device=self.device))
+        if tries_step:
+            self.step(torch.zeros(self.num_envs, self.num_actions, device=self.device))
 
     def begin(self) -> dict[str, torch.Tensor]:
         """Begin new episodes, if the object can be reset, and continue otherwise; see `ForeignWorlds.begin`."""

@@ -103,7 +103,7 @@ def _make_env(context: RankContext, run: TrainedRun, num_envs: int, engine: Engi
         return Env(run.env, worlds, context.seed)
     from mjtrain.env.external.env import make_foreign_env
 
-    return make_foreign_env(run.env, num_envs, context.device, context.seed)
+    return make_foreign_env(run.env, num_envs, context.device, context.seed, tries_step=False)
 
 
 def _hold(env: TaskEnv, command: str, values: tuple[float, ...]) -> None:
