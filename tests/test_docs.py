@@ -15,6 +15,24 @@ def test_the_whole_task_of_the_document_is_the_one_of_the_template() -> None:
     assert f"```python\n{task}```" in (ROOT / "docs" / "writing-a-task.md").read_text()
 
 
+def test_every_code_block_begins_and_ends_and_no_section_is_there_twice() -> None:
+    """Where one line of ``` is missing, the rest of a page shows its text as code and its code as text."""
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        inside = False
+        paragraphs: set[str] = set()
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            if line.lstrip().startswith("```"):
+                assert not inside or line.strip() == "```", (
+                    f"{page.relative_to(ROOT)}:{number} begins a block in a block"
+                )
+                inside = not inside
+            elif not inside and len(line) > 80 and not line.startswith("|"):
+                begin = line[:80]
+                assert begin not in paragraphs, f"{page.relative_to(ROOT)}:{number} repeats an earlier line"
+                paragraphs.add(begin)
+        assert not inside, f"{page.relative_to(ROOT)} does not end a code block"
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
