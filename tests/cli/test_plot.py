@@ -33,12 +33,12 @@ def test_runs_become_curves_in_a_picture(log_root: Path, tmp_path: Path, capsys:
     svg, png = tmp_path / "curves.svg", tmp_path / "curves.png"
     main([str(going_on), "--x", "env-steps", "--y", "mean_episode_length", "loss/*", "--out", str(svg)])
     assert capsys.readouterr().out.splitlines()[:2] == [
-        "num_envs 64 (2 seeds): to iteration 4 6",
+        "num_envs 64 (2 runs): to iteration 4 6",
         "num_envs 32: to iteration 4",
     ]
     drawing = svg.read_text()
     assert ElementTree.fromstring(drawing).tag.endswith("svg")
-    for comment in ("env steps", "mean_episode_length", "loss/value", "num_envs 64 (2 seeds)"):
+    for comment in ("env steps", "mean_episode_length", "loss/value", "num_envs 64 (2 runs)"):
         assert f"<!-- {comment} -->" in drawing
     assert drawing.count('id="FillBetweenPolyCollection') == 4  # a band per metric, around the two seeds only
 

@@ -58,10 +58,10 @@ def test_seeds_are_grouped_and_groups_are_named_by_what_differs() -> None:
     slow, fast = {"agent.algorithm.learning_rate": 1e-4}, {"agent.algorithm.learning_rate": 1e-3}
     groups = group_runs([make_run([1], **slow), make_run([2], **fast), make_run([3], **slow)])
     assert [(group.label, len(group.runs)) for group in groups] == [
-        ("agent.algorithm.learning_rate 0.0001 (2 seeds)", 2),
+        ("agent.algorithm.learning_rate 0.0001 (2 runs)", 2),
         ("agent.algorithm.learning_rate 0.001", 1),
     ]
-    assert [group.label for group in group_runs([make_run([1]), make_run([2])])] == ["Cart (2 seeds)"]
+    assert [group.label for group in group_runs([make_run([1]), make_run([2])])] == ["Cart (2 runs)"]
     assert [group.label for group in group_runs([make_run([1]), make_run([1], task="Dog", other=1)])] == ["Cart", "Dog"]
 
 

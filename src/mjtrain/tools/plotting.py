@@ -156,7 +156,7 @@ def _label(group: list[RunCurves], differing: list[str]) -> str:
     else:
         named = [f"{key.removeprefix('run.')} {settings.get(key)}" for key in differing[:_MAX_LABELS]]
         name = ", ".join([*named, *(["…"] if len(differing) > _MAX_LABELS else [])])
-    return f"{name} ({len(group)} seeds)" if len(group) > 1 else name
+    return f"{name} ({len(group)} runs)" if len(group) > 1 else name
 
 
 def resolve_metrics(wanted: Sequence[str], runs: Sequence[RunCurves]) -> list[str]:
