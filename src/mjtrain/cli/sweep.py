@@ -11,6 +11,7 @@ import tyro
 from mjtrain.cli.command import run_command, split_task
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError, require
+from mjtrain.runtime.files import shorten
 
 if TYPE_CHECKING:
     from mjtrain.tools.sweep.plan import SweepPlan
@@ -145,7 +146,7 @@ def _print_result(trials: "list[TrialResult]", plan: "SweepPlan") -> None:
     told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     print(f"{len(trials)} trials: {told}; {sum(trial.env_steps for trial in trials):,} env steps")
     files = [plan.folder / name for name in (SUMMARY, PICTURE)]
-    print("see " + " and ".join(str(_shorten(file)) for file in files if file.exists()))
+    print("see " + " and ".join(str(shorten(file)) for file in files if file.exists()))
     if best is None and counts["running"]:  # by other processes
         print("no trial is complete yet")
         return
@@ -155,10 +156,6 @@ def _print_result(trials: "list[TrialResult]", plan: "SweepPlan") -> None:
         sys.exit(1)
     print(f"best: trial {best.number}, {plan.metric} {best.value:.6g}")
     print(f"\n  {plan.best_command(best.params)}\n")
-
-
-def _shorten(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """The summary of `play` as a table on the terminal."""
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from mjtrain.runtime.files import shorten
 
 _MOST_ROWS = 20
 """Parts of a reference that the table shows; where there are more, those in which most episodes failed."""
@@ -67,13 +70,14 @@ def print_comparison(report: dict[str, Any]) -> None:
         marked = [f"{text} !" if name in row["breaks"] else text for name, text in measured.items()]
         table.add_row(row["case"] if begins else "", row["simulator"], *marked, f"{row['wall_s']:.1f}")
     console = Console(highlight=False, markup=False, emoji=False)
-    console.print(f"{report['task']}: {report['episodes']} episodes each of {report['checkpoint']}", soft_wrap=True)
+    checkpoint = shorten(Path(report["checkpoint"]))
+    console.print(f"{report['task']}: {report['episodes']} episodes each of {checkpoint}", soft_wrap=True)
     console.print(table)
     console.print(f"! {report['rule']}", soft_wrap=True)
 
 
 def _title(report: dict[str, Any]) -> str:
-    policy = report["checkpoint"] or f"{report['policy']} actions"
+    policy = shorten(Path(report["checkpoint"])) if report["checkpoint"] else f"{report['policy']} actions"
     return f"{report['task']}: {report['episodes']} episodes of {policy}"
 
 

@@ -25,6 +25,11 @@ _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 """Errors of file systems that cannot synchronise a folder, and of folders that may be written but not read."""
 
 
+def shorten(path: Path) -> Path:
+    """Return a path as a message shows it: relative if it is below the working directory."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def partial_path(path: Path) -> Path:
     """Name the file or folder that is written before it gets the name of `path`; nobody can guess the name."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")

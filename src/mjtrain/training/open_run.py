@@ -21,6 +21,7 @@ from mjtrain.runs.run_dir import list_changes, removing_on_refusal
 from mjtrain.runs.sources import find_copies, list_code, list_code_changes, list_data_changes
 from mjtrain.runs.training_run import TrainingRun, read_git_state
 from mjtrain.runtime.event_log import last_iteration, mark_injected, write_event
+from mjtrain.runtime.files import shorten
 from mjtrain.runtime.machine import installed_packages
 from mjtrain.runtime.standard_streams import printable
 from mjtrain.training.request import TrainRequest
@@ -51,7 +52,7 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
         if run.restarted:
             _write_restart(run.run_dir, run.iteration, cause=f"started again from outside{mark_injected(run.run_dir)}")
         _print(*run.notices, request.describe(run.iteration), request.describe_learning(run.iteration))
-        _print(f"run directory: {_shorten(run.run_dir)}")
+        _print(f"run directory: {shorten(run.run_dir)}")
         yield run
 
 
@@ -106,7 +107,7 @@ def _describe_resumption(
         *list_data_changes(found.run_dir, request.config.env, {file: name for name, file in motions.items()}),
         *list_code_changes(found.run_dir, code),
     ]
-    return [f"resuming from {_shorten(found.checkpoint)}", *(f"changed since: {change}" for change in changes)]
+    return [f"resuming from {shorten(found.checkpoint)}", *(f"changed since: {change}" for change in changes)]
 
 
 def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, Any]:
@@ -187,8 +188,3 @@ def saved_iteration(run_dir: Path) -> int:
 def _print(*lines: str) -> None:
     for line in lines:
         print(printable(line), file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _shorten(path: Path) -> Path:
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,5 +1,6 @@
 """The command play: a table, JSON, and clear words where there is nothing to play."""
 
+import contextlib
 import json
 import os
 import signal
@@ -50,11 +51,11 @@ def test_numbers_that_json_does_not_have_are_null(tmp_path: Path, capsys: pytest
 
 def test_a_trained_policy_is_measured(log_root: Path, cartpole_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ("cartpole-balance", "--log-root", str(log_root), "--episodes", "8")
-    main([*args, "--num-threads", "1"])
+    with contextlib.chdir(log_root):
+        main([*args, "--num-threads", "1"])
     table = capsys.readouterr().out
     for words in (
-        "8 episodes of",
-        "model_40.pt",
+        f"8 episodes of {cartpole_run.relative_to(log_root)}/model_40.pt\n",
         "return",
         "episode length",
         "reward/upright",
