@@ -19,7 +19,7 @@ def make_runner(context: RankContext, config: TrainConfig) -> Runner:
 
 
 def train_straight_and_resumed(context: RankContext, config: TrainConfig, path: Path) -> list[Any]:
-    """Train four iterations, and again the last two from the checkpoint after the second.
+    """Train four iterations, and again the last two from the checkpoint after the second; compare the last checkpoints.
 
     Returns:
         Metrics of the last two iterations, except for times, of both; what both have learned and observe in the end.
@@ -30,12 +30,16 @@ def train_straight_and_resumed(context: RankContext, config: TrainConfig, path: 
         metrics.append(without_times(result.metrics))
         if result.iteration == 2:
             straight.save(path, {"task": config.task})
+    straight.save(path.with_name("straight.pt"), {"task": config.task})
     if context.is_distributed:
         dist.barrier()
     torch.manual_seed(99)
     resumed = make_runner(context, config)
     assert resumed.resume(path, config.task) is None
     again = [without_times(result.metrics) for result in resumed.iterate(4)]
+    resumed.save(path.with_name("resumed.pt"), {"task": config.task})
+    if context.is_main:
+        assert path.with_name("straight.pt").read_bytes() == path.with_name("resumed.pt").read_bytes()
     straight.check_drift()
     return [
         metrics[2:],

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import io
 import re
+import sys
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,12 +44,24 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     with replacing(path) as file:
         writer = _HashingWriter(file)
         try:
-            torch.save(content, writer)  # pyright: ignore[reportArgumentType]
+            torch.save(_share_names(content), writer)  # pyright: ignore[reportArgumentType]
         except RuntimeError:
             if writer.error is None:
                 raise
             raise writer.error from None  # torch only reports that its stream failed
         file.write(MAGIC + writer.digest())
+
+
+def _share_names(value: Any) -> Any:
+    """Return nested values in which equal strings are one object.
+
+    A file has each object once, and which strings are one object differs between a resumed run and another one.
+    """
+    if type(value) is str:
+        return sys.intern(value)
+    if type(value) is dict:  # not the subclass of networks, which has attributes, and names that nothing else has
+        return {_share_names(key): _share_names(item) for key, item in value.items()}
+    return [_share_names(item) for item in value] if isinstance(value, list) else value
 
 
 class _HashingWriter(io.RawIOBase):

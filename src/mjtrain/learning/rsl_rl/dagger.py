@@ -1,7 +1,6 @@
 """DAgger with a buffer: a student learns from everything that it has seen, not only from the last rollout."""
 
 import math
-import sys
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -191,8 +190,7 @@ class RolloutBuffer:
             num_samples: Samples of a rollout; if others have another number, the buffer begins empty.
         """
         self._fields, self._next, self._filled = {}, 0, 0
-        # A checkpoint refers to equal names once if they are one object, as they are in a run that was not resumed.
-        kept = {sys.intern(name): field["rollouts"][-self._capacity :] for name, field in state.items()}
+        kept = {name: field["rollouts"][-self._capacity :] for name, field in state.items()}
         for parts in zip(*kept.values(), strict=True):
             rollout = {name: _restore(part, state[name]["like"]) for name, part in zip(kept, parts, strict=True)}
             if any(len(values) != num_samples for values in rollout.values()):
