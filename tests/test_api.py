@@ -53,7 +53,7 @@ def test_play_of_a_task_needs_no_run() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"viewer": "web"}, "play\\(\\) has no option viewer; available: env, run,"),
+        ({"viewer": "web"}, "play\\(\\) has no option viewer; available: env, checkpoint,"),
         ({"gpu_ids": (0, 1)}, "--gpu-ids 0 1: play uses one GPU"),
         ({"checkpoint": "model_99.pt"}, "model_99.pt"),
         ({"episodes": 0}, "--episodes 0"),

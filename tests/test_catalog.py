@@ -130,6 +130,7 @@ def test_a_factory_in_a_file(task_file: Path) -> None:
     [
         ("Cartpole-Balence", "did you mean Cartpole-Balance"),
         ("Quux", "unknown task Quux; see list-tasks"),
+        ("logs/missing", "unknown task logs/missing; there is no such file or folder"),
         ("no.such.module:make", "No module named 'no'"),
         ("json:make", "json has no function make"),
         (":make", "expected package.module:factory"),

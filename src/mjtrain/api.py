@@ -440,7 +440,7 @@ def _place(run: "AnyRun") -> str:
 
 
 def _with_play_options(options: dict[str, Any]) -> PlayConfig:
-    others = {"viewer", "viewer_host", "viewer_port", "follow", "replay", "json", "video", "video_length_s"}
+    others = {"run", "viewer", "viewer_host", "viewer_port", "follow", "replay", "json", "video", "video_length_s"}
     others |= {"html", "html_episodes", "html_length_s", "record", "record_format"}
     known = [name for name in PlayConfig.__dataclass_fields__ if name not in others]
     for option in options:

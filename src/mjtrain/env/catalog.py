@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -208,9 +209,8 @@ def _find(task: str) -> EntryPoint:
     by_name = {entry.name.lower(): entry for entry in list_tasks()}
     if task.lower() in by_name:
         return by_name[task.lower()]
-    raise RequestError(
-        f"unknown task {task}{suggest(task, [entry.name for entry in by_name.values()], 'see list-tasks')}"
-    )
+    otherwise = "there is no such file or folder" if os.sep in task and not Path(task).exists() else "see list-tasks"
+    raise RequestError(f"unknown task {task}{suggest(task, [entry.name for entry in by_name.values()], otherwise)}")
 
 
 def _load_factory(task: str) -> Callable[[], Any]:

@@ -693,7 +693,7 @@ class Env:
             return self._observe(torch.zeros_like(self.terminated))
 
     def _describe_followed(self) -> dict[str, torch.Tensor]:
-        """Return, of what each command follows, the last frames of its clips and a sum over its poses, to compare it."""
+        """Return, of what each command follows, the last frames of its clips and a sum over its poses."""
         found = {}
         for name, term in self.config.commands.items():
             if (find := getattr(term.func, "follows", None)) is not None:
