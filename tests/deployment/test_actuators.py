@@ -16,6 +16,7 @@ from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.simulated_drives import SimulatedDrives
+from mjtrain.deployment.simulated_robot import SimulatedRobot, Simulation
 from mjtrain.deployment.simulated_steps import SteppedRobot
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export.metadata import describe_actions
@@ -274,7 +275,7 @@ class Chosen:
 
 
 def assert_moves_as_in_the_environment(config: EnvConfig, *, events: bool = False, begins: bool = False) -> None:
-    """Compare positions after each env step of two episodes; if begins, also the accelerations at first."""
+    """Compare positions and sensors after each env step of two episodes; if begins, also the accelerations at first."""
     env = make_env(config, num_envs=1)
     policy, engine = Chosen(config, env), env.engine
     robot = SteppedRobot(engine.model, cast("DeployedPolicy", policy), rng=np.random.default_rng(0))  # pyright: ignore[reportAttributeAccessIssue]
@@ -285,12 +286,14 @@ def assert_moves_as_in_the_environment(config: EnvConfig, *, events: bool = Fals
         robot.begin(env.state.qpos[0].double().numpy(), env.state.qvel[0].double().numpy(), drawn)
         if begins:
             assert robot.data.qacc == pytest.approx(engine.follow("qacc")[0].numpy(), rel=1e-5, abs=1e-5)
+        assert robot.data.sensordata == pytest.approx(env.state.sensordata[0].numpy(), abs=1e-5)
         for action in actions_for(env, 8, seed=seed)[:, :1]:
             env.step(action)
             policy.chosen = action[0].double().numpy()
             robot.act({}, np.zeros(len(robot.data.qpos)))
             assert robot.step(config.decimation)
             assert robot.data.qpos == pytest.approx(env.state.qpos[0].numpy(), abs=1e-5)
+            assert robot.data.sensordata == pytest.approx(env.state.sensordata[0].numpy(), abs=1e-5)
 
 
 PID = '<pid kp="5" kv="1" ki="2" input="pos vel ff"/>'
@@ -322,6 +325,25 @@ def test_motors_with_other_gains_move_as_in_the_environment(
     )
     config = task(RobotConfig(file=str(model_file(tmp_path, text))))
     assert_moves_as_in_the_environment(replace(config, events={"gains": gains}, decimation=4), events=True)
+
+
+@pytest.mark.parametrize("kind", ["position", "pid with three inputs", "pid with integral"])
+def test_with_delays_it_moves_as_in_the_environment_from_the_first_step(kind: str, tmp_path: Path) -> None:
+    """Of the actions, the home controls have been in force before; of the other motor, its own."""
+    text = (LINEAR | {name: other for name, (other, _) in OTHERS.items()})[kind]
+    late = [each.replace(" ", ' delay="0.03" nsample="20" ', 1) for each in (text, LINEAR["motor"])]
+    path = model_file(tmp_path, *late)
+    sensor = '<jointpos name="angle" joint="j" delay="0.01" nsample="8" interp="linear"/>'
+    path.write_text(path.read_text().replace("<actuator>", f"<sensor>{sensor}</sensor><actuator>"))
+    first = "a0:pos" if "three" in kind else "a0"
+    keyframe = KeyframeConfig(joints={"j": 0.7}, ctrl={first: 0.6, "a1": 0.5})
+    config = task(RobotConfig(file=str(path), keyframes={"home": keyframe}), ActionTerm(actuators=(first,)))
+    env = make_env(config, num_envs=1)
+    assert env.state.sensordata.item() == pytest.approx(0.7)
+    assert_moves_as_in_the_environment(replace(config, decimation=4), begins=True)
+    robot = SimulatedRobot(Simulation(model=str(path)), Chosen(config, env).metadata)
+    robot._socket.close()
+    assert robot._data.sensor("angle").data == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("texts", [(LINEAR["position"], LINEAR["motor"]), (LINEAR["motor"],) * 2])

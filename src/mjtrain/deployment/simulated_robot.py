@@ -19,6 +19,7 @@ import numpy as np
 from mjtrain.deployment.packets import MAX_BYTES, PacketError, decode_targets, encode_readings
 from mjtrain.deployment.robot import Readings, Targets
 from mjtrain.deployment.simulated_drives import SimulatedDrives
+from mjtrain.deployment.simulated_history import forward_at_rest
 from mjtrain.deployment.simulated_readings import SimulatedReadings
 
 
@@ -63,6 +64,9 @@ class SimulatedRobot:
         self._data = mujoco.MjData(self._model)
         _start(self._model, self._data, metadata)
         self._drives = SimulatedDrives(self._model, self._data, metadata)
+        if self._model.nhistory:
+            self._data.time = 0.0  # from which MuJoCo dates the past
+            forward_at_rest(self._model, self._data, self._data.ctrl)
         self._rng = np.random.default_rng(simulation.seed)
         self._readings = SimulatedReadings(self._model, self._data, metadata, simulation.noise, self._rng)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

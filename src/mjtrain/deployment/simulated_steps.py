@@ -11,6 +11,7 @@ from mjtrain.deployment.observation import Observer
 from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Named, Readings
 from mjtrain.deployment.simulated_drives import SimulatedDrives
+from mjtrain.deployment.simulated_history import forward_at_rest
 from mjtrain.deployment.simulated_readings import SimulatedReadings
 from mjtrain.deployment.terms import Scene
 
@@ -53,13 +54,16 @@ class SteppedRobot:
                 getattr(self._model.opt if name == "gravity" else self._model, name)[:] = values
         if fields:
             mujoco.mj_setConst(self._model, self.data)
-        home = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_KEY, "home")  # -1 without it, for the reference pose
-        mujoco.mj_resetDataKeyframe(self._model, self.data, home)
+        key = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_KEY, "home")  # -1 without it, for the reference pose
+        mujoco.mj_resetDataKeyframe(self._model, self.data, key)
         self.data.qpos[:], self.data.qvel[:], self.data.time = qpos, qvel, 0.0
-        held, self.data.ctrl[:] = self.data.ctrl.copy(), 0.0
+        held = self.data.ctrl.copy()
+        self._actuation.controls = held[[row["ctrl_index"] for row in self._policy.metadata["actions"]]]
+        self._drives.obey(self._actuation.drives())
+        home, self.data.ctrl[:] = self.data.ctrl.copy(), 0.0
         self._actuation.controls = np.zeros_like(self._actuation.controls)
         self._drives.obey(self._actuation.drives())
-        mujoco.mj_forward(self._model, self.data)  # without controls, as an episode of the environment begins
+        forward_at_rest(self._model, self.data, home)  # without controls, as an episode of the environment begins
         self.data.ctrl[:] = held
         self._observer.reset()
         self._actuation.reset()

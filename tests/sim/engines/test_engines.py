@@ -1,5 +1,6 @@
 """What the environment relies on, of both engines."""
 
+import re
 from collections.abc import Callable
 
 import mujoco
@@ -132,6 +133,46 @@ def test_warp_refuses_what_its_reset_would_not_clear() -> None:
     delayed = ALL["smooth"].replace('<motor name="shoulder"', '<motor nsample="4" delay="0.01" name="shoulder"')
     with pytest.raises(RequestError, match="--engine warp: does not carry delays"):
         ENGINES["warp"](mujoco.MjModel.from_xml_string(delayed))
+
+
+LATE = """<mujoco>
+  <compiler angle="radian"/>
+  <worldbody><body name="arm"><joint name="j" axis="0 1 0"/><geom size=".05" pos=".2 0 0"/></body></worldbody>
+  <actuator><position name="a" joint="j" kp="20" kv="1" delay="0.01" nsample="6"/></actuator>
+  <sensor><jointpos name="angle" joint="j" delay="0.01" nsample="7" interp="cubic"/>
+    <framezaxis name="up" objtype="xbody" objname="arm" delay="0.01" nsample="7"/>
+    <subtreecom name="centre" body="arm" delay="0.01" nsample="7" interp="linear"/>
+    <jointpos name="rare" joint="j" interval="0.01 -0.004" nsample="2"/></sensor>
+  <keyframe><key name="home" time="3" qpos="0.7" ctrl="0.6"/></keyframe>
+</mujoco>"""
+
+
+@pytest.mark.parametrize("name", ["native", "native, copied"])
+def test_a_reset_world_was_at_rest_for_its_delays(name: str) -> None:
+    without = re.sub(' (delay|interval|nsample|interp)="[^"]*"', "", LATE)
+    late, prompt = (ENGINES[name](mujoco.MjModel.from_xml_string(text)) for text in (LATE, without))
+    home, everywhere = late.layout.default_ctrl.expand(NUM_ENVS, -1), torch.ones(NUM_ENVS, dtype=torch.bool)
+    assert torch.equal(late.state.sensordata, prompt.state.sensordata)
+    mask = torch.tensor([False, True, False, True, True])
+    for engine in (late, prompt):
+        engine.expand("body_ipos")[:, 1, 0] += 0.05 * torch.arange(NUM_ENVS)
+        engine.refresh_model(everywhere)
+        for _ in range(9):
+            engine.step(home + 0.3, 1)
+    before = late.state_dict()["rows"]["history"]
+    readings = late.state.sensordata.clone()
+    for engine in (late, prompt):
+        engine.reset(mask, torch.full((NUM_ENVS, 1), 0.4), torch.full((NUM_ENVS, 1), 0.1))
+    assert torch.equal(late.state_dict()["rows"]["history"][~mask], before[~mask])
+    assert torch.equal(late.state.sensordata[~mask], readings[~mask])
+    assert torch.equal(late.state.sensordata[mask], prompt.state.sensordata[mask])
+    seen = [prompt.state.sensordata[mask, :7].clone()] * 5  # all but the last, which is not late but rare
+    for _ in range(8):
+        late.step(home, 1)
+        prompt.step(home, 1)
+        seen.append(prompt.state.sensordata[mask, :7].clone())
+        assert torch.equal(late.state.qpos[mask], prompt.state.qpos[mask])
+        assert torch.allclose(late.state.sensordata[mask, :7], seen[-6], atol=1e-6)
 
 
 def test_the_home_keyframe_is_the_default_pose() -> None:

@@ -119,7 +119,7 @@ class Engine(Protocol):
 
         Activations, poses of mocap bodies and the rest of the state become those of the default pose, as
         `mujoco.mj_resetDataKeyframe` sets them. Time and controls become zero, and the sensors are computed for the new
-        state.
+        state. Delays of actuators begin with the controls of the default pose, those of sensors with the new state.
 
         Args:
             mask: Which worlds. Boolean, shape (num_envs,).

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from mujoco.batch import Batch, SimulationError
 
+from mjtrain.deployment.simulated_history import find_history
 from mjtrain.sim.engines.base import FOLLOWED, Buffer, State, check_engine_state, load_followed, save_followed
 from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.model_fields import MODEL_FIELDS
@@ -87,6 +88,9 @@ class NativeEngine:
         self._counted = np.zeros((num_envs, len(_WARNINGS)), dtype=np.int32)
         self.warnings: Mapping[str, torch.Tensor] = dict(zip(_WARNINGS, torch.from_numpy(self._warned), strict=True))
         begin = make_start(model)
+        self._past = find_history(model) if model.nhistory else None
+        delays = ("sensor_delay", "sensor_interval") if self._past and self._past[1].size else ()
+        self._delays = [(self._batch.expand(name), getattr(model, name)) for name in delays]
         self._inputs = {name: np.array(getattr(begin, name), dtype=float) for name in _INPUTS}
         self._expanded: dict[str, torch.Tensor] = {}
         # A step fills only what is bound before it.
@@ -139,20 +143,32 @@ class NativeEngine:
             return
         self._batch.reset(worlds, self.layout.home, mujoco.mjtStage.mjSTAGE_NONE.value)
         self._batch.time[worlds] = 0.0
+        if self._past:  # as if the world had been in the new state before, with these controls
+            self._remember(worlds, self._past[0], self._batch.ctrl)
         self._batch.ctrl[worlds] = 0.0
         self._batch.qpos[worlds] = qpos.numpy()[worlds]
         self._batch.qvel[worlds] = qvel.numpy()[worlds]
         self._counted[worlds] = 0  # MuJoCo counts from the reset
+        for delays, _ in self._delays:
+            delays[worlds] = 0.0  # else the sensors would show the past
         try:
             self._batch.forward(worlds)
         except SimulationError as error:  # the world fails in its next step, too
             self._note_failure(error)
+        for delays, own in self._delays:
+            delays[worlds] = own
+        if self._past:
+            self._remember(worlds, self._past[1], self._batch.sensordata)
         if self._batch.warning.any():
             self._note_warnings()
         for mirror, original in self._mirrors:
             mirror[worlds] = original[worlds]
         if self._history is not None:
             self._history.numpy()[worlds] = self._batch.sensordata[worlds, None]
+
+    def _remember(self, worlds: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
+        """Make values the past ones, too; columns are those of `find_history`."""
+        self._batch.history[worlds[:, None], columns[0]] = values[worlds[:, None], columns[1]]
 
     def _note_failure(self, error: SimulationError) -> None:
         self.failure = " ".join(self._batch.error(int(error.ids[0])).split())
@@ -251,4 +267,4 @@ class NativeEngine:
     def close(self) -> None:
         """Stop the threads and release the worlds."""
         self._expanded.clear()
-        del self._batch, self._mirrors, self._bound
+        del self._batch, self._mirrors, self._bound, self._delays
