@@ -11,6 +11,7 @@ from mjtrain.evaluation.export.field_keys import make_field_keys, view_with_moti
 from mjtrain.evaluation.export.inputs import list_image_inputs
 from mjtrain.evaluation.export.sources import describe_command, describe_source, keep_used
 from mjtrain.learning.learner import Policy
+from mjtrain.mdp.observations import camera
 from mjtrain.mdp.reference import reference_of
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.sim.robots.measured import describe_joints, describe_sensors
@@ -147,9 +148,9 @@ def _describe_images(run: TrainedRun, env: Env, policy: Policy, group: str) -> d
     for name, channels in env.observation_widths(group).items():
         term = run.own_env.observations[group][name]
         described = {"name": name, "channels": [begin, begin + channels], **_describe_term(term)}
-        camera = term.params.get("camera")
-        if camera in run.own_env.cameras:
-            described["frame"] = _describe_frame(camera, run.own_env.cameras[camera], term.params)
+        if term.func is camera:
+            key = term.params["camera"]
+            described["frame"] = _describe_frame(key, run.own_env.cameras[key], term.params)
         terms.append(described)
         begin += channels
     dtype = str(policy.dtypes[group]).removeprefix("torch.")
