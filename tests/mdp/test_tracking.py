@@ -115,7 +115,10 @@ def test_more_episodes_start_where_they_failed(tmp_path: Path) -> None:
 def test_worlds_do_not_continue_in_another_motion(tmp_path: Path, other: str) -> None:
     """They begin again, because their frames would mean something else, or not exist."""
     file, paw = tmp_path / "paw.npz", read_motion(CLIPS / "paw.npz")
-    state = make(exact(CLIPS / "paw.npz", sampling="uniform")).state_dict()
+    trained = make(exact(CLIPS / "paw.npz", sampling="uniform"))
+    state = trained.state_dict()
+    again = trained.state_dict()["followed"]["motion"]
+    assert again is state["followed"]["motion"], "a long motion is not summed for each checkpoint"
     if other == "in two files":
         file = tmp_path / "clips"
         file.mkdir()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,7 @@ class Env:
             "contact_times": [json.dumps(key) for key in self._contact_times],
             "shared": self._shared.state_dict(),
             "cameras": self.cameras.state_dict(),
-            "followed": self._describe_followed(),
+            "followed": dict(self._followed),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -223,7 +224,7 @@ class Env:
         """
         buffers = self._buffers()
         saved = {name: buffers[name] for name in _NEW_BUFFERS if name in buffers} | state["buffers"]
-        followed, before = self._describe_followed(), state.get("followed", {})  # older states lack it
+        followed, before = self._followed, state.get("followed", {})  # older states lack it
         for name in followed.keys() & before.keys():
             ours, theirs = followed[name], before[name]
             if ours.shape != theirs.shape or not torch.allclose(ours, theirs, rtol=0.0, atol=1e-4):
@@ -692,12 +693,13 @@ class Env:
         with preserving_state(self._core, self._observations, self.cameras):
             return self._observe(torch.zeros_like(self.terminated))
 
-    def _describe_followed(self) -> dict[str, torch.Tensor]:
-        """Return, of what each command follows, the last frames of its clips and a sum over its poses."""
+    @cached_property  # once: a motion may have millions of frames, and does not change
+    def _followed(self) -> dict[str, torch.Tensor]:
+        """Of what each command follows, the last frames of its clips and a sum over its poses."""
         found = {}
         for name, term in self.config.commands.items():
             if (find := getattr(term.func, "follows", None)) is not None:
-                ends, qpos = (reference := find(self, name)).last.unique(), reference.qpos.double().cpu()
+                ends, qpos = (reference := find(self, name)).last.unique(), reference.qpos.cpu().double()
                 weights = torch.linspace(1, 2, len(qpos), dtype=qpos.dtype) / len(qpos)  # the order of frames counts
                 found[name] = torch.cat([ends.cpu(), weights @ qpos])
         return found
