@@ -18,11 +18,12 @@ import torch.distributed as dist
 import warp as wp
 
 import mjtrain
-from mjtrain.config import LaunchConfig
+from mjtrain.config import LaunchConfig, RobotConfig
 from mjtrain.launcher import make_plan, rendezvous, run_plan
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.rank import RankContext
+from mjtrain.sim.robots.model import open_robot
 from support.machine import patience
 
 CPU = LaunchConfig(gpu_ids=None)
@@ -58,6 +59,15 @@ def test_a_function_that_leaves_this_process_has_failed(tmp_path: Path) -> None:
     assert "FAILED: rank 0" in caught.value.__notes__[0]
     assert "SystemExit: 0" in (tmp_path / "rank_0.txt").read_text()
     assert '"how": "failed"' in (tmp_path / "metrics.jsonl").read_text()
+
+
+def test_a_signal_while_a_robot_is_made_is_none_of_its_function() -> None:
+    def make() -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as caught:
+        mjtrain.launch(lambda context: open_robot(RobotConfig(spec=make)), launch=CPU)
+    assert caught.value.code == 128 + signal.SIGTERM
 
 
 class WordlessError(Exception):

@@ -17,7 +17,7 @@ from typing import Any
 from mjtrain.config import TaskConfig
 from mjtrain.config.train import gymnasium_task
 from mjtrain.runtime.entry_points import find_entry_points
-from mjtrain.runtime.errors import RequestError, message_of, suggest
+from mjtrain.runtime.errors import RequestError, StoppedError, message_of, suggest
 
 GROUP = "mjtrain.tasks"
 """Entry-point group in which a package registers task factories."""
@@ -185,7 +185,7 @@ def load_task(task: str) -> TaskConfig:
     try:
         factory = _load_factory(task)
         config = factory()
-    except RequestError:
+    except (RequestError, StoppedError):
         raise
     except (Exception, SystemExit) as error:
         raise RequestError(f"task {task}: {type(error).__name__}: {message_of(error)}{_place(error)}") from error

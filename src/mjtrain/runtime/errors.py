@@ -37,6 +37,13 @@ class OutsideError(RuntimeError):
     """
 
 
+class StoppedError(SystemExit):
+    """A signal has ended this process; `code` is 128 plus its number.
+
+    It may be raised in a function of the user, which is not its cause.
+    """
+
+
 def message_of(error: BaseException) -> str:
     """Return the message of an exception, even of one whose `__str__` raises."""
     try:

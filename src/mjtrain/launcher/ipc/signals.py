@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
+from mjtrain.runtime.errors import StoppedError
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -39,10 +41,6 @@ class StopSignals:
         self._callback(signum)
 
 
-class StoppedError(SystemExit):
-    """A signal has ended this process; `code` is 128 plus its number."""
-
-
 class NotSavedError(SystemExit):
     """A job was asked to stop, and had not finished when its grace time was over; `code` is a line that says so."""
 
@@ -58,7 +56,7 @@ class NotSavedError(SystemExit):
 
 
 def leave(signum: int) -> NoReturn:
-    """End as a signal would have it: KeyboardInterrupt for SIGINT, else SystemExit with status 128 + signum."""
+    """End as a signal would have it: KeyboardInterrupt for SIGINT, else StoppedError with status 128 + signum."""
     if signum == signal.SIGINT:
         raise KeyboardInterrupt
     raise StoppedError(128 + signum)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
 from mjtrain.launcher.faults.injector import make_heartbeat
-from mjtrain.launcher.ipc.signals import NotSavedError, StoppedError, StopSignals, leave
+from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, leave
 from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, StoppedError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.standard_streams import write_to_stderr
 

@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.config import EnvConfig, RobotConfig, TerrainConfig
-from mjtrain.runtime.errors import RequestError, message_of
+from mjtrain.runtime.errors import RequestError, StoppedError, message_of
 from mjtrain.sim.robots.completion import complete_robot
 from mjtrain.sim.robots.completion.parts import free_name
 from mjtrain.sim.robots.height_field import HeightField, make_height_field
@@ -99,7 +99,7 @@ def open_robot(robot: RobotConfig) -> Any:
             check_loops(Path(robot.file))  # at a model that attaches itself, MuJoCo crashes
             return mujoco.MjSpec.from_file(robot.file)
         spec = robot.spec()
-    except RequestError:
+    except (RequestError, StoppedError):
         raise
     except ValueError as error:
         raise RequestError(f"{flag}: {' '.join(str(error).split())}") from error

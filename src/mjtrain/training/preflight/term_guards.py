@@ -13,7 +13,7 @@ from mjtrain.config import EnvConfig, EventTerm
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from mjtrain.env.term_result import Kind, describe_exception, find_result_problem
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, StoppedError
 from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.training.preflight.exploration import Extremes
 
@@ -74,6 +74,8 @@ class TermGuards:
             before, attributes = [] if self.quick else env.read_only.copy(), dict(vars(env))
             try:
                 value = func(env, *args, **params)
+            except StoppedError:
+                raise
             except (Exception, SystemExit) as error:
                 env.read_only.restore(before)
                 self._problems.setdefault(name, _describe_error(func, error, env, params, args))
@@ -124,6 +126,8 @@ class TermGuards:
                     )
                 problem = problem or _find_bent_quaternion(env, worlds)
                 problem = problem and f"{func.__name__}() {problem}"
+            except StoppedError:
+                raise
             except (Exception, SystemExit) as error:
                 env.read_only.restore(watched)
                 problem = _describe_error(func, error, env, params)
