@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +70,22 @@ def read_hub(place: str) -> Read:
 
 
 def check_hub(place: str) -> None:
-    """Raise an error if nothing can be pushed there: without a token, or with one that the Hub refuses."""
+    """Raise an error if nothing can be pushed there: without a token, or with one that the Hub refuses.
+
+    The Hub answers this question only a few times in a while; then the push itself shows whether it may.
+    """
     split_hub(place)
     from huggingface_hub import HfApi, get_token
+    from huggingface_hub.errors import HfHubHTTPError
 
     if get_token() is None:
         raise RequestError(f"push {place}: needs a token that may write; set HF_TOKEN, or run `hf auth login`")
     with _hub_errors(place):
-        HfApi().whoami()
+        try:
+            HfApi().whoami()
+        except HfHubHTTPError as error:
+            if error.response.status_code == HTTPStatus.UNAUTHORIZED:
+                raise
 
 
 def push_to_hub(folder: Path, place: str) -> None:
