@@ -157,12 +157,22 @@ def test_a_second_thread_is_refused_while_the_first_one_runs() -> None:
         assert may_end.wait(patience(30.0))
         return 7
 
+    def quit(context: RankContext) -> None:
+        os._exit(3)
+
     first = threading.Thread(target=lambda: returned.append(mjtrain.launch(wait, launch=CPU)))
     first.start()
     try:
         assert began.wait(patience(30.0))
         with pytest.raises(RequestError, match="another thread of this process trains or plays"):
             mjtrain.launch(lambda context: None, launch=CPU)
+        forked = multiprocessing.get_context("fork").Process(
+            target=mjtrain.launch, args=(quit,), kwargs={"launch": CPU}
+        )
+        forked.start()
+        forked.join(patience(30.0))
+        forked.kill()
+        assert forked.exitcode == 3
     finally:
         may_end.set()
         first.join()

@@ -29,18 +29,20 @@ INTERRUPT_GRACE_S = 5.0
 _RECORD_PATIENCE_S = 30.0
 """Time to record that nothing was saved; the file system may be why."""
 
-_running = threading.RLock()
+_running: dict[int, Any] = {}
+"""The lock of each process, by its pid: a process that another thread forks meanwhile runs nothing itself."""
 
 
 @contextmanager
 def _refusing_other_threads() -> Iterator[None]:
     """Refuse a second thread: random numbers, Warp's device and the request to stop are those of the process."""
-    if not _running.acquire(blocking=False):
+    lock = _running.setdefault(os.getpid(), threading.RLock())
+    if not lock.acquire(blocking=False):
         raise RequestError("another thread of this process trains or plays; wait for its end, or start a process")
     try:
         yield
     finally:
-        _running.release()
+        lock.release()
 
 
 @_refusing_other_threads()
