@@ -202,7 +202,8 @@ own.finish()
 
 def test_a_run_of_the_program_that_trains_is_not_the_trainings(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    environ = ENVIRON | {"HOME": str(tmp_path), "WANDB_MODE": "offline"}
+    # As an agent of a sweep sets the last one.
+    environ = ENVIRON | {"HOME": str(tmp_path), "WANDB_MODE": "offline", "WANDB_RUN_ID": "mine"}
     command = [sys.executable, "-c", OWN_RUN]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """Write metrics, videos and checkpoints to Weights & Biases; W&B can neither end a run nor delay it for long."""
 
 import os
+import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +116,9 @@ def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
     import wandb
 
     id_file = _id_file(run_dir)
+    run_id = id_file.read_text().strip() if id_file.exists() else None
+    if run_id is None and wandb.run is not None:  # not that of the caller's run, as WANDB_RUN_ID of an agent of a sweep
+        run_id = secrets.token_hex(4)
     settings = wandb.Settings(
         console="off",  # the launcher owns the output streams
         init_timeout=INIT_TIMEOUT_S,
@@ -132,7 +136,7 @@ def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
             config={name: load_params(run_dir, name) for name in ("env", "agent", "learner", "launch")},
             allow_val_change=True,  # a resumed run may have other settings
             mode=mode,  # pyright: ignore[reportArgumentType]
-            id=id_file.read_text().strip() if id_file.exists() else None,
+            id=run_id,
             resume="allow",
             reinit=None if wandb.run is None else "create_new",  # a run of the caller's program stays its own
             settings=settings,
