@@ -23,7 +23,7 @@ from mjtrain.config import (
     to_plain,
 )
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
-from mjtrain.launcher import NotSavedError, launch, rendezvous, run_plan
+from mjtrain.launcher import NotSavedError, check_thread, launch, rendezvous, run_plan
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.claim import holds_claim
@@ -97,6 +97,7 @@ def make_train_config(task: str | TaskConfig, **options: Any) -> TrainConfig:
 
 def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     """Train as configured and return what the main rank returns; raises as `train` does."""
+    check_thread()
     request = resolve_training(config, launch)
     if (missing := find_missing_teacher(request.config)) is not None:
         _train_teacher(missing, request)

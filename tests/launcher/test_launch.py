@@ -166,6 +166,8 @@ def test_a_second_thread_is_refused_while_the_first_one_runs() -> None:
         assert began.wait(patience(30.0))
         with pytest.raises(RequestError, match="another thread of this process trains or plays"):
             mjtrain.launch(lambda context: None, launch=CPU)
+        with pytest.raises(RequestError, match="another thread"):  # before the task is checked, which draws numbers
+            mjtrain.train("Cartpole-Balance", launch=CPU, num_envs=0)
         forked = multiprocessing.get_context("fork").Process(
             target=mjtrain.launch, args=(quit,), kwargs={"launch": CPU}
         )

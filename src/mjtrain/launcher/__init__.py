@@ -16,7 +16,7 @@ from mjtrain.launcher.ipc.signals import NotSavedError
 from mjtrain.launcher.planning.external import ExternalRank, add_local_world_size
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
-from mjtrain.launcher.rank.in_process import run_in_process
+from mjtrain.launcher.rank.in_process import check_thread, run_in_process
 from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import count_gpus
@@ -28,6 +28,7 @@ __all__ = [
     "NotSavedError",
     "RankFailedError",
     "Rendezvous",
+    "check_thread",
     "find_hosts",
     "launch",
     "make_plan",

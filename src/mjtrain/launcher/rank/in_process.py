@@ -45,6 +45,12 @@ def _refusing_other_threads() -> Iterator[None]:
         lock.release()
 
 
+def check_thread() -> None:
+    """Raise a RequestError while another thread runs a rank, whose random numbers a check of a task would draw."""
+    with _refusing_other_threads():
+        pass
+
+
 @_refusing_other_threads()
 def run_in_process(
     request: LaunchRequest, store: "Store | None" = None, explain: Callable[[BaseException], str] = lambda _: ""
