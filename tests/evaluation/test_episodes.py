@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.config import VecEnvConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.evaluation.episodes import play_episodes, resolve_run_size
@@ -22,7 +21,6 @@ from mjtrain.evaluation.summary_table import print_summary
 from mjtrain.mdp import reach, success
 from mjtrain.runs.trained_run import TrainedRun, make_untrained_run
 from mjtrain.runtime.errors import RequestError
-from support.point_mass import PointMass
 
 NUM_ENVS = 32
 """So many that some are quicker than others, whatever they draw."""
@@ -192,25 +190,6 @@ def test_an_episode_that_nothing_ends_has_its_time_and_the_next_one_begins() -> 
     assert player.env.max_episode_steps == 20
     found = [(episode.length, episode.causes) for episode in play_episodes(player, 3)]
     assert sorted(found) == [(7, ("early",))] * 3 + [(20, (UNFINISHED,))] * 6
-
-
-class OneEndless(PointMass):
-    """Points that do not move; the first of them forgets that its time is up."""
-
-    def reset(self) -> None:
-        self.episode_length_buf.zero_()
-
-    def step(self, actions: torch.Tensor) -> Any:
-        self.state.zero_()
-        self.episode_length_buf[0] = 0
-        return super().step(torch.zeros_like(actions))
-
-
-def test_an_episode_of_an_external_environment_has_its_time_too() -> None:
-    run = make_untrained_run("gymnasium:none")
-    player = Player(mjtrain.RankContext(), replace(run, env=VecEnvConfig(make=OneEndless)), num_envs=3, policy="zero")
-    found = [(episode.length, episode.causes) for episode in play_episodes(player, 3)]
-    assert sorted(found) == [(20, ("truncated",))] * 6 + [(20, (UNFINISHED,))]
 
 
 def grows(env: Env) -> torch.Tensor:

@@ -76,7 +76,7 @@ def play_episodes(
 
     A world that has played its episodes continues unmeasured until all worlds have. An episode that nothing has ended
     within `max_episode_steps` counts as it is, as UNFINISHED, and the next one begins. Foreign worlds cannot be reset
-    alone, so such an episode is their last one.
+    alone. There it continues until the time of all episodes is over.
 
     Args:
         go_on: Asked before each env step; where it says no, only episodes that have ended are returned.
@@ -98,7 +98,7 @@ def play_episodes(
         done = player.step()
         meter.after_step()
         measured = left > 0
-        cut = measured & ~done & (env.episode_step >= env.max_episode_steps)
+        cut = measured & ~done & (env.episode_step >= env.max_episode_steps) & isinstance(env, Env)
         over = measured & (done | cut)
         if by_bin is not None:
             by_bin.after_step(over)
@@ -107,15 +107,12 @@ def play_episodes(
             left -= over.long()
             if cut.any():
                 found += meter.read(cut, unfinished=True)
-                if isinstance(env, Env):
-                    env.reset(cut)
-                    player.forget(cut)
-                else:
-                    left.masked_fill_(cut, 0)
+                env.reset(cut)
+                player.forget(cut)
         meter.clear(done | cut)
         if not left.any():
-            break
-    return found
+            return found
+    return found + meter.read(left > 0, unfinished=True)
 
 
 class _Meter:

@@ -151,6 +151,13 @@ def test_what_a_fixed_joint_holds_to_the_link_world_is_fixed(tmp_path: Path) -> 
     assert model.body("base").pos == pytest.approx([0, 0, 2])
 
 
+def test_a_link_world_that_holds_nothing_does_not_fix_the_robot(tmp_path: Path) -> None:
+    frame = '<joint name="frame" type="fixed"><parent link="base"/><child link="world"/></joint>'
+    model, notes = import_leg(tmp_path, LEG.replace("</robot>", f'<link name="world"/>{frame}</robot>'))
+    assert "base: link base has a free joint, root" in notes
+    assert model.nq == 10
+
+
 def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
     model, notes = import_leg(tmp_path, LEG.replace('"hip"', '"root"'))
     assert "base: link base has a free joint, root_2" in notes

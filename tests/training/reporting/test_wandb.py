@@ -202,7 +202,6 @@ own.finish()
 
 def test_a_run_of_the_program_that_trains_is_not_the_trainings(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    # As an agent of a sweep sets the last one.
     environ = ENVIRON | {"HOME": str(tmp_path), "WANDB_MODE": "offline", "WANDB_RUN_ID": "mine"}
     command = [sys.executable, "-c", OWN_RUN]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
@@ -211,3 +210,14 @@ def test_a_run_of_the_program_that_trains_is_not_the_trainings(tmp_path: Path) -
     (training,) = [history_of(records) for records in recordings_below(tmp_path)]
     assert [(row["x"], row.keys() & {"iteration"}) for row in own] == [(1.0, set()), (2.0, set())]
     assert [row["iteration"] for row in training] == [1]
+
+
+def test_a_training_in_a_sweep_of_wandb_writes_into_the_run_of_the_sweep(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    environ = ENVIRON | {"HOME": str(tmp_path), "WANDB_MODE": "offline", "WANDB_RUN_ID": "mine", "WANDB_SWEEP_ID": "all"}
+    command = [sys.executable, "-c", OWN_RUN]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (own,) = [history_of(list(read_recording(path))) for path in tmp_path.glob("mine/wandb/offline-run-*/run-*.wandb")]
+    assert [(row.get("x"), row.get("iteration")) for row in own] == [(1.0, None), (2.0, 1)]  # W&B joins rows of a step
+    assert not list(recordings_below(tmp_path))

@@ -35,8 +35,12 @@ def check_viewer(config: PlayConfig) -> None:
 def _check_host(host: str) -> None:
     """Raise a RequestError if no port of an address can be listened on, where viser would wait forever."""
     try:
-        for family, kind, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
-            with socket.socket(family, kind) as probe:
+        for family, kind, _, _, address in socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM):
+            try:
+                probe = socket.socket(family, kind)
+            except OSError:  # of a family that the kernel lacks; viser passes over it, too
+                continue
+            with probe:
                 probe.bind(address)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error

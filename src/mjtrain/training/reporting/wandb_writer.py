@@ -44,6 +44,7 @@ class WandbWriter(Writer):
         mode = resolve_mode(config.wandb_mode, os.environ, has_credentials)
         if config.wandb_mode == "online" and mode == "offline":
             warn("--wandb-mode online: no W&B API key found (WANDB_API_KEY or wandb login); recording offline")
+        self._joins = _is_in_sweep()
         try:
             self._run = _begin(run_dir, config, mode)
         except WriterError as error:
@@ -84,7 +85,9 @@ class WandbWriter(Writer):
         self._failed = True
 
     def close(self) -> None:
-        """Finish the run."""
+        """Finish the run, unless it is one of a sweep that the caller's program has begun."""
+        if self._joins:
+            return
         timeout_s = FAILED_FINISH_TIMEOUT_S if self._failed else FINISH_TIMEOUT_S
         _guard(lambda: _within(timeout_s, lambda: self._run.finish(exit_code=int(self._failed))))
 
@@ -111,13 +114,21 @@ def _choose_cache(run_dir: Path) -> None:
         os.environ["WANDB_CACHE_DIR"] = str(run_dir.absolute() / "wandb" / "cache")
 
 
+def _is_in_sweep() -> bool:
+    """Whether the caller's program has begun a run of a W&B sweep, which compares the metrics of the training."""
+    import wandb
+
+    return wandb.run is not None and wandb.run.sweep_id is not None
+
+
 def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
     """Start W&B's own process, and the run in it."""
     import wandb
 
     id_file = _id_file(run_dir)
     run_id = id_file.read_text().strip() if id_file.exists() else None
-    if run_id is None and wandb.run is not None:  # not that of the caller's run, as WANDB_RUN_ID of an agent of a sweep
+    apart = wandb.run is not None and not _is_in_sweep()  # a run of the caller's program stays its own
+    if apart and run_id is None:  # not that of the caller's run, where WANDB_RUN_ID is set
         run_id = secrets.token_hex(4)
     settings = wandb.Settings(
         console="off",  # the launcher owns the output streams
@@ -138,7 +149,7 @@ def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
             mode=mode,  # pyright: ignore[reportArgumentType]
             id=run_id,
             resume="allow",
-            reinit=None if wandb.run is None else "create_new",  # a run of the caller's program stays its own
+            reinit="create_new" if apart else None,
             settings=settings,
         )
     )

@@ -35,7 +35,8 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, bool, list[str]]:
         spec = mujoco.MjSpec.from_string(ET.tostring(root, encoding="unicode"))
     except ValueError as error:
         raise RequestError(f"{file}: {' '.join(str(error).split())}") from error
-    return spec, root.find("link[@name='world']") is not None, notes
+    is_on_world = root.find("link[@name='world']") is not None and root.find("joint/child[@link='world']") is None
+    return spec, is_on_world, notes
 
 
 def is_urdf(file: Path) -> bool:
