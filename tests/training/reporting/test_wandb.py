@@ -214,7 +214,8 @@ def test_a_run_of_the_program_that_trains_is_not_the_trainings(tmp_path: Path) -
 
 def test_a_training_in_a_sweep_of_wandb_writes_into_the_run_of_the_sweep(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    environ = ENVIRON | {"HOME": str(tmp_path), "WANDB_MODE": "offline", "WANDB_RUN_ID": "mine", "WANDB_SWEEP_ID": "all"}
+    sweep = {"WANDB_RUN_ID": "mine", "WANDB_SWEEP_ID": "all"}
+    environ = ENVIRON | {"HOME": str(tmp_path), "WANDB_MODE": "offline"} | sweep
     command = [sys.executable, "-c", OWN_RUN]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
