@@ -100,6 +100,16 @@ def send_signal(pids: Iterable[int], signum: int) -> None:
             os.kill(pid, signum)
 
 
+def signal_main_threads(pids: Iterable[int], signum: int) -> None:
+    """Signal the main thread of processes, which handles it before it does anything else when it continues."""
+    tgkill = getattr(ctypes.CDLL(None), "tgkill", None)  # of glibc 2.30
+    if tgkill is None:
+        send_signal(pids, signum)
+        return
+    for pid in pids:
+        tgkill(pid, pid, int(signum))  # what is gone, or is not ours, gives an error code
+
+
 def _all_pids() -> list[int]:
     return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
 

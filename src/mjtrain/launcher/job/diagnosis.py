@@ -15,7 +15,7 @@ from mjtrain.launcher.job.health import Hang, RankState
 from mjtrain.launcher.job.outputs import LogFile
 from mjtrain.launcher.rank.spawned import STACK_SIGNAL, stack_file
 from mjtrain.runtime.cgroups import find_cgroups
-from mjtrain.runtime.processes import is_ending, send_signal
+from mjtrain.runtime.processes import is_ending, send_signal, signal_main_threads
 
 
 class OomWatch:
@@ -134,7 +134,7 @@ class Diagnosis:
         """Have every rank write its stack to its file, and show that of the one to blame."""
         running = [state for state in self._states.values() if not state.done]
         pids = [state.pid for state in running if state.exit_code is None]
-        send_signal(pids, STACK_SIGNAL)
+        signal_main_threads(pids, STACK_SIGNAL)  # any other thread could write the stacks after that one has moved on
         send_signal(pids, signal.SIGCONT)  # a stopped process handles the other first when it continues
         deadline_s = time.monotonic() + _STACK_WAIT_S
         while time.monotonic() < deadline_s and not all(map(self._read_stack, running)):
