@@ -69,7 +69,7 @@ def test_episodes_are_counted_by_how_they_end() -> None:
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_the_longest_episode_is_that_of_the_arguments(vectorization: Any) -> None:
-    for limit, longest in ((1200, 1200), (-1, 1000)):  # -1 is no limit for gymnasium.make
+    for limit, longest in ((1200, 1200), (-1, 1000)):  # -1 means no limit to gymnasium.make
         env = make(replace(PENDULUM, vectorization=vectorization, kwargs={"max_episode_steps": limit}))
         assert env.max_episode_steps == longest
         env.close()
