@@ -8,8 +8,9 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.spaces import Box
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 import mjtrain
 from mjtrain.api import make_train_config
@@ -74,13 +75,20 @@ def test_the_longest_episode_is_that_of_the_arguments(vectorization: Any) -> Non
         assert env.max_episode_steps == longest
         env.close()
 
-    def function(num_envs: int, **_: Any) -> VectorEnv:
-        single = partial(gymnasium.make, "Pendulum-v1", max_episode_steps=1300)
-        return SyncVectorEnv([single] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+    vector = {"sync": SyncVectorEnv, "async": AsyncVectorEnv}[vectorization]
+    without_spec = partial(gymnasium.wrappers.TimeLimit, PendulumEnv(), max_episode_steps=1300)
+    for single, longest in (
+        (partial(gymnasium.make, "Pendulum-v1", max_episode_steps=1300), 1300),
+        (without_spec, 1300),
+        (PendulumEnv, 1000),  # without a limit
+    ):
 
-    env = make(VecEnvConfig(make=function))
-    assert env.max_episode_steps == 1300
-    env.close()
+        def function(num_envs: int, single: Any = single, **_: Any) -> VectorEnv:
+            return vector([single] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+        env = make(VecEnvConfig(make=function))
+        assert env.max_episode_steps == longest
+        env.close()
 
 
 def test_ranks_have_other_episodes_and_a_seed_the_same_ones() -> None:

@@ -12,7 +12,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import TrainConfig
 from mjtrain.runtime.errors import RequestError
-from mjtrain.training.reporting.log_writer import LogWriterAdapter, load_log_writer
+from mjtrain.training.reporting.log_writer import LogWriterAdapter, TrackioWriter, load_log_writer
 from mjtrain.training.reporting.writer import WriterError
 
 
@@ -76,6 +76,25 @@ def test_trackio_gets_the_iterations_and_a_resumed_training_continues_its_run(
     with sqlite3.connect(tmp_path / "trackio" / "mjtrain.db") as database:
         rows = database.execute("SELECT run_name, step FROM metrics ORDER BY step").fetchall()
     assert rows == [(run.run_dir.name, step) for step in (1, 2, 3)]
+
+
+@needs_trackio
+def test_a_trackio_run_of_the_callers_program_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    import trackio  # pyright: ignore[reportMissingImports]
+    from trackio.utils import TRACKIO_DIR  # pyright: ignore[reportMissingImports]
+
+    trackio.init(project="paper", name="outer")
+    writer = TrackioWriter(make_config("trackio"), tmp_path / "inner")
+    trackio.log({"reward": 1.0}, step=1)
+    writer.write({"iteration": 1, "reward": 2.0})
+    writer.close()
+    trackio.log({"reward": 3.0}, step=2)
+    trackio.finish()
+    for project, name, steps in (("paper", "outer", [(1,), (2,)]), ("mjtrain", "inner", [(1,)])):
+        with sqlite3.connect(Path(TRACKIO_DIR, f"{project}.db")) as database:  # read when trackio was first imported
+            found = database.execute("SELECT step FROM metrics WHERE run_name = ? ORDER BY step", [name])
+            assert found.fetchall() == steps
 
 
 @pytest.mark.skipif(find_spec("trackio") is not None, reason="trackio is installed")

@@ -1,12 +1,13 @@
 """Gymnasium's vector environments, stepped with tensors."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Dict
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from mjtrain.config import GymnasiumConfig
 from mjtrain.runtime.errors import RequestError
@@ -38,9 +39,13 @@ def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
 
 
 def _longest_episode(envs: VectorEnv) -> int:
-    """Return the longest episode, in env steps; of an id, an argument counts before what is registered."""
-    specs = [env.spec for env in getattr(envs, "envs", ())] or [envs.spec]
-    limits = [spec.kwargs.get("max_episode_steps") or spec.max_episode_steps or 0 for spec in specs if spec]
+    """Return the longest episode, in env steps: of its TimeLimit, or else of the arguments or the id."""
+    limits: Sequence[int] = ()
+    if isinstance(envs, SyncVectorEnv | AsyncVectorEnv):
+        if all(envs.call("has_wrapper_attr", "_max_episode_steps")):
+            limits = envs.get_attr("_max_episode_steps")
+    elif spec := envs.spec:
+        limits = [spec.kwargs.get("max_episode_steps") or spec.max_episode_steps or 0]
     return limit if (limit := max(limits, default=0)) > 0 else DEFAULT_STEPS
 
 

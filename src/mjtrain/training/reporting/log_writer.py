@@ -2,6 +2,8 @@
 
 import importlib
 from collections.abc import Callable
+from contextvars import Context
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -78,10 +80,10 @@ class TrackioWriter(Writer):
     def __init__(self, config: TrainConfig, run_dir: Path) -> None:
         """Start or continue the run; raises a WriterError if trackio cannot."""
         everything = {"task": config.task, "env": to_plain(config.env), "agent": to_plain(config.agent)}
-        self._trackio: Any = _attempt(lambda: importlib.import_module("trackio"))
-        self._run: Any = _attempt(
-            lambda: self._trackio.init(project="mjtrain", name=run_dir.name, config=everything, resume="allow")
-        )
+        trackio: Any = _attempt(lambda: importlib.import_module("trackio"))
+        begin = partial(trackio.init, project="mjtrain", name=run_dir.name, config=everything, resume="allow")
+        # init finishes the current run of its context, which may be one of the caller's program.
+        self._run: Any = _attempt(lambda: Context().run(begin))
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Log the scalars of an iteration together."""
@@ -89,7 +91,7 @@ class TrackioWriter(Writer):
 
     def close(self) -> None:
         """Finish the run."""
-        _attempt(self._trackio.finish)
+        _attempt(self._run.finish)
 
 
 def _attempt(action: Callable[[], Any]) -> Any:
