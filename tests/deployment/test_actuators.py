@@ -279,7 +279,7 @@ def assert_moves_as_in_the_environment(config: EnvConfig, *, events: bool = Fals
     env = make_env(config, num_envs=1)
     policy, engine = Chosen(config, env), env.engine
     robot = SteppedRobot(engine.model, cast("DeployedPolicy", policy), rng=np.random.default_rng(0))  # pyright: ignore[reportAttributeAccessIssue]
-    fields = ("actuator_gainprm", "actuator_biasprm") if events else ()
+    fields = ("actuator_gainprm", "actuator_biasprm", "actuator_forcerange") if events else ()
     drawn = {name: engine.expand(name)[0].numpy() for name in fields}
     for seed in (0, 1):
         env.reset(torch.ones(1, dtype=torch.bool))
@@ -318,13 +318,17 @@ def test_motors_with_other_gains_move_as_in_the_environment(
     kind: str, kv_factor: tuple[float, float] | None, tmp_path: Path
 ) -> None:
     text = (LINEAR | {name: other for name, (other, _) in OTHERS.items()})[kind]
+    strong = {"actuators": ("a0",), "factor": (1.5, 1.5)}
+    limits = EventTerm(func=randomization.effort_limits, params=strong, mode="startup")
     gains = EventTerm(
         func=randomization.actuator_gains,
         params={"actuators": ("a0",), "factor": (1.5, 1.5), "kv_factor": kv_factor},
         mode="startup",
     )
+    text = text.replace("/>", ' forcerange="-.5 .5"/>') if "pid" in kind else text
     config = task(RobotConfig(file=str(model_file(tmp_path, text))))
-    assert_moves_as_in_the_environment(replace(config, events={"gains": gains}, decimation=4), events=True)
+    events = {"gains": gains} | ({"limits": limits} if "pid" in kind else {})
+    assert_moves_as_in_the_environment(replace(config, events=events, decimation=4), events=True)
 
 
 @pytest.mark.parametrize("kind", ["position", "pid with three inputs", "pid with integral"])
@@ -346,11 +350,39 @@ def test_with_delays_it_moves_as_in_the_environment_from_the_first_step(kind: st
     assert robot._data.sensor("angle").data == pytest.approx(0.7)
 
 
+@pytest.mark.parametrize("kind", ["position", "pid with integral"])
+def test_with_a_delay_other_gains_begin_with_their_controls(kind: str, tmp_path: Path) -> None:
+    text = (LINEAR | {name: other for name, (other, _) in OTHERS.items()})[kind]
+    path = model_file(tmp_path, text.replace(" ", ' delay="0.03" nsample="20" ', 1))
+    config = task(RobotConfig(file=str(path), keyframes={"home": KeyframeConfig(joints={"j": 0.7}, ctrl={"a0": 0.7})}))
+    env = make_env(config, num_envs=1)
+    model = copy.copy(env.engine.model)  # pyright: ignore[reportAttributeAccessIssue]
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, 0)
+    metadata = Chosen(config, env).metadata
+    drives, actuation = SimulatedDrives(model, data, metadata), Actuation(metadata)
+    actuation.controls = np.array([0.7, 0.0])[: len(metadata["actions"])]
+    for change in (lambda: drives.obey(actuation.drives()), drives.damp):
+        change()
+        for _ in range(10):
+            data.joint("j").qpos[0], data.joint("j").qvel[0] = 0.7, 0.0
+            mujoco.mj_step(model, data)
+            assert data.qfrc_actuator[model.joint("j").dofadr[0]] == pytest.approx(0.0, abs=1e-6)
+
+
 @pytest.mark.parametrize("texts", [(LINEAR["position"], LINEAR["motor"]), (LINEAR["motor"],) * 2])
 def test_the_range_of_a_joint_bounds_the_sum_of_its_actuators(texts: tuple[str, str], tmp_path: Path) -> None:
     path = model_file(tmp_path, *texts)
     path.write_text(path.read_text().replace('actuatorfrcrange="-40 40"', 'actuatorfrcrange="-3 3"'))
     assert_moves_as_in_the_environment(replace(task(RobotConfig(file=str(path))), decimation=4))
+
+
+def test_a_motor_without_an_action_shares_the_range_of_its_joint(tmp_path: Path) -> None:
+    """It pulls with 4 N m against the other one, which may therefore give 7 N m where the joint takes 3 N m."""
+    path = model_file(tmp_path, '<motor gear="9"/>', LINEAR["motor"])
+    path.write_text(path.read_text().replace('actuatorfrcrange="-40 40"', 'actuatorfrcrange="-3 3"'))
+    robot = RobotConfig(file=str(path), keyframes={"home": KeyframeConfig(ctrl={"a1": -4 / 7})})
+    assert_moves_as_in_the_environment(replace(task(robot, ActionTerm(actuators=("a0",))), decimation=4))
 
 
 @pytest.mark.parametrize("flag", ["enable", "disable"])

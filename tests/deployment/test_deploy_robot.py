@@ -354,12 +354,12 @@ def test_torque_is_limited_where_the_motor_turns_one_way_only() -> None:
     assert Actuation(metadata).torques(readings)["knee"] == (pytest.approx(30 * 0.4 - 2.0), 6.0)
 
 
-def test_each_actuator_of_a_joint_is_bounded_by_its_range_unless_the_robot_bounds_their_sum() -> None:
+def test_each_actuator_of_a_joint_is_bounded_by_its_range_unless_the_robot_bounds_torques() -> None:
     row = {**METADATA["actions"][0], "torque_range": None, "joint_torque_range": [-5.0, 5.0]}
     metadata = {**METADATA, "actions": [row, {**row, "actuator": "knee_spring"}]}
     for drives in (Actuation(metadata).drives(), Actuation(metadata).stand(Readings(positions={}, velocities={}), 0.5)):
         assert {name: drive.max_torque for name, drive in drives.items()} == {"knee_motor": 5.0, "knee_spring": 5.0}
-    assert Actuation(metadata, joints_bound_sums=True).drives()["knee_motor"].max_torque is None
+    assert Actuation(metadata, robot_bounds=True).drives()["knee_motor"].max_torque is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """From the output of a policy to what the actuators must do."""
 
-import collections
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,13 @@ class Actuation:
     """Turns actions into drives by the table `actions` of the metadata."""
 
     def __init__(
-        self, metadata: dict[str, Any], max_torque_fraction: float = 1.0, *, joints_bound_sums: bool = False
+        self, metadata: dict[str, Any], max_torque_fraction: float = 1.0, *, robot_bounds: bool = False
     ) -> None:
         """Read the table; each torque is bounded by a fraction of the actuator's or the joint's own bound.
 
         Args:
-            joints_bound_sums: Whether the robot itself bounds the sum of several actuators of a joint, as MuJoCo does.
-                Otherwise each of them is bounded by the joint's range.
+            robot_bounds: Whether the robot itself bounds torques, and their sum on a joint, as MuJoCo does. Then drives
+                have no bound.
         """
         self._rows = metadata["actions"]
         self._fraction = max_torque_fraction
@@ -29,8 +28,7 @@ class Actuation:
         bounds = [row["control_range"] or (-np.inf, np.inf) for row in self._rows]
         self._bounds = np.array(bounds, dtype=float).T
         self._home = metadata["default_pose"]
-        on_joint = collections.Counter({row["actuator"]: row["joint"] for row in self._rows}.values())
-        self._bounds_sum = {joint for joint, count in on_joint.items() if count > 1 and joints_bound_sums}
+        self._robot_bounds = robot_bounds
         self.reset()
 
     def reset(self) -> None:
@@ -66,7 +64,7 @@ class Actuation:
             held = row.get("held_controls", [None] * len(in_order))
             return Drive(kp=0.0, kd=0.0, controls=tuple(next(asked) if own is None else own for own in held))
         constant = sum(self._rows[index]["gain"] * controls[index] for index in indices) + row["bias"]
-        kp, limit = row["kp"], self.max_torque(row)
+        kp, limit = row["kp"], None if self._robot_bounds else self.max_torque(row)
         return Drive(
             kp=kp,
             kd=row["kd"],
@@ -77,8 +75,6 @@ class Actuation:
 
     def max_torque(self, row: dict[str, Any]) -> float | None:
         """Return the larger bound of an actuator's torque, for both directions; None without one."""
-        if row["joint"] in self._bounds_sum:
-            row = {**row, "joint_torque_range": None}
         bounds = [max(-low, high) for low, high in find_torque_ranges(row)]
         if self._fraction < 1 and row["formula"] == "limited":  # without a fraction, it may be beyond it to brake
             bounds.append(row["stall_torque"])

@@ -1,11 +1,14 @@
 """The motors of the simulated robot: MuJoCo's actuators with the gains of the targets."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import mujoco
 import numpy as np
 
 from mjtrain.deployment.robot import Drive
+from mjtrain.deployment.simulated_history import find_history
 
 _KP, _KD = 4, 6
 """Columns of the gains in the parameters of MuJoCo's DC motor."""
@@ -27,6 +30,8 @@ class SimulatedDrives:
         self._strength, self._damping = np.ones(model.nactuator), np.ones(model.nactuator)
         self._force_range = model.actuator_forcerange.copy()
         self._is_limited = model.actuator_forcelimited.astype(bool)
+        self._past, self._sources = find_history(model)[0]
+        self._owners = np.repeat(np.arange(model.nactuator), model.actuator_ctrlnum)  # of controls
         self._servos: list[int] = []
         for name, row in self._rows.items():
             index = model.actuator(name).id
@@ -56,6 +61,10 @@ class SimulatedDrives:
 
     def damp(self) -> None:
         """Let every motor only brake."""
+        with self._changing_gains():
+            self._damp()
+
+    def _damp(self) -> None:
         for name, row in self._rows.items():
             index = self._model.actuator(name).id
             self._data.ctrl[self._columns(index)] = 0.0
@@ -70,14 +79,25 @@ class SimulatedDrives:
 
     def obey(self, drives: dict[str, Drive]) -> None:
         """Set targets; raises a KeyError if the model has no such actuator."""
-        for name, drive in drives.items():
-            index, row = self._model.actuator(name).id, self._rows[name]
-            if drive.controls is None:
-                self._set(index, row["gear"], drive)
-                continue
-            self._model.actuator_gainprm[index] = self._own_gain[index]
-            self._model.actuator_biasprm[index] = self._own_bias[index]
-            self._data.ctrl[self._columns(index)] = drive.controls
+        with self._changing_gains():
+            for name, drive in drives.items():
+                index, row = self._model.actuator(name).id, self._rows[name]
+                if drive.controls is None:
+                    self._set(index, row["gear"], drive)
+                    continue
+                self._model.actuator_gainprm[index] = self._own_gain[index]
+                self._model.actuator_biasprm[index] = self._own_bias[index]
+                self._data.ctrl[self._columns(index)] = drive.controls
+
+    @contextlib.contextmanager
+    def _changing_gains(self) -> Iterator[None]:
+        """Have controls act at once, in spite of a delay, where the gains change: others belong to the earlier ones."""
+        model, data = self._model, self._data
+        before = np.hstack([model.actuator_gainprm, model.actuator_biasprm])
+        yield
+        changed = (before != np.hstack([model.actuator_gainprm, model.actuator_biasprm])).any(axis=1)
+        late = changed[self._owners[self._sources]]
+        data.history[self._past[late]] = data.ctrl[self._sources[late]]
 
     def _set(self, index: int, gear: float, drive: Drive) -> None:
         model, strength, damping = self._model, self._strength[index], self._damping[index]

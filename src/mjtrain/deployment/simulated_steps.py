@@ -34,7 +34,7 @@ class SteppedRobot:
         self._drives = SimulatedDrives(self._model, self.data, policy.metadata)
         self._readings = SimulatedReadings(self._model, self.data, policy.metadata, noise, rng)
         self._observer = Observer(policy.metadata, values=frozenset(self._readings.measure()[1]["values"]))
-        self._actuation = Actuation(policy.metadata, joints_bound_sums=True)
+        self._actuation = Actuation(policy.metadata, robot_bounds=True)
         self._action = np.zeros(len(policy.metadata["actions"]))
         self._step = 0
 

@@ -110,12 +110,17 @@ def compare_simulators(context: RankContext, run: TrainedRun, config: PlayConfig
 
 def list_cases(env: EnvConfig) -> dict[str, EnvConfig]:
     """Return the task undisturbed, with each of its disturbances alone, and with all."""
-    noisy = env.observation_noise and any(term.noise for terms in env.observations.values() for term in terms.values())
+    observed = [term for terms in env.observations.values() for term in terms.values()]
+    noises = {
+        "sensor noise": any(term.noise or term.shift for term in observed),
+        "action noise": any(term.noise for term in env.actions.values()),
+    }
+    noisy = [name for name, present in noises.items() if present and env.observation_noise]
     always = {name: term for name, term in env.events.items() if term.mode == "reset"}
     calm = replace(env, observation_noise=False, events=always)
     cases = {"undisturbed": calm}
     if noisy:
-        cases["sensor noise"] = replace(calm, observation_noise=True)
+        cases[" and ".join(noisy)] = replace(calm, observation_noise=True)
     for name in env.events:
         if name not in always:
             kept = {key: value for key, value in env.events.items() if key in always or key == name}

@@ -223,6 +223,8 @@ def test_videos_show_it(tmp_path: Path) -> None:
     assert clip.ghost is not None
     assert np.array_equal(clip.ghost, reference_of(env, "motion").qpos[frames[::2]].numpy())
     save_model(env.config, tmp_path / "model.mjb")
+    with pytest.raises(OSError, match="No space left"):
+        save_model(env.config, Path("/dev/full"))
     renderer = VideoRenderer(tmp_path / "model.mjb", drawing_environ("cpu", {}), hurry=True)
     aside = clip.ghost + np.eye(1, clip.ghost.shape[1], 1, dtype=np.float32)
     try:

@@ -1,6 +1,7 @@
 """play --sim-to-sim: the same episodes in several simulators, with each disturbance of the task."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,9 +11,11 @@ import pytest
 import torch
 
 from mjtrain.cli.play import main
+from mjtrain.config import EnvConfig
+from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.evaluation.summary_table import print_comparison
-from mjtrain.tools.sim_to_sim import PlainEngine
+from mjtrain.tools.sim_to_sim import PlainEngine, list_cases
 from support.envs import actions_for, make_env
 from support.metadata import describe_task
 
@@ -113,3 +116,24 @@ def test_a_policy_that_observes_what_the_plain_robot_does_not_report_is_refused_
     assert "--sim-to-sim plain: the robot must report the observations targets (" in printed
     assert printed.endswith("give --sim-to-sim native warp\n")
     assert "1 of " not in printed
+
+
+@pytest.mark.parametrize(
+    ("place", "changes", "name"),
+    [
+        ("observations", {"noise": 0.1}, "sensor noise"),
+        ("observations", {"shift": 1}, "sensor noise"),
+        ("actions", {"noise": 0.1}, "action noise"),
+    ],
+)
+def test_each_noise_alone_is_a_case(place: str, changes: dict[str, Any], name: str) -> None:
+    env = load_task("Cartpole-Balance").env
+    assert isinstance(env, EnvConfig)
+    assert list(list_cases(env)) == ["undisturbed"]
+    if place == "actions":
+        env = replace(env, actions={key: term.replace(**changes) for key, term in env.actions.items()})
+    else:
+        ((group, terms),) = env.observations.items()
+        env = replace(env, observations={group: {key: term.replace(**changes) for key, term in terms.items()}})
+    assert list(list_cases(env)) == ["undisturbed", name]
+    assert list_cases(env)[name].observation_noise

@@ -96,6 +96,11 @@ ROBOT = """
 """
 
 
+SLIDES = """<motor name="left_slide" joint="left_slide"/>
+    <motor name="right_slide" joint="right_slide" gear="-1"/>"""
+LATE = SLIDES.replace("/>", ' delay="0.01" nsample="6"/>')
+
+
 def find(xml: str = ROBOT, **config: object) -> tuple[mujoco.MjModel, RobotMirror]:
     model = mujoco.MjModel.from_xml_string(xml)
     layout = make_layout(model, "cpu", dtype=torch.float64)
@@ -159,11 +164,14 @@ def test_a_mirror_applied_twice_changes_nothing() -> None:
         (('ctrlrange="-1 0.5"', 'ctrlrange="-1 0.6"'), r"ctrlrange of actuator right_hip .*: it is -1 0\.6, and"),
         (('pos="0 -0.1 0" euler', 'pos="0 -0.13 0" euler'), "joint right_hip is not where the image of joint left_hip"),
         (('kp="20" ctrlrange="-1 0.5"', 'kp="90" ctrlrange="-1 0.5"'), "accelerates otherwise than its image"),
+        ((SLIDES, LATE.replace('gear="-1"', 'gear="-2"')), "accelerates otherwise than its image"),
+        (('<motor name="left_slide"', '<motor name="left_slide" delay="0.01" nsample="6"'), "have different delays"),
         (('name="right_force"', 'name="right_push_back"'), "would be right_force, and the robot has none of that name"),
     ],
 )
 def test_what_is_not_symmetric_is_named(change: tuple[str, str], words: str) -> None:
     assert change[0] in ROBOT
+    find(ROBOT.replace(SLIDES, LATE))
     with pytest.raises(RequestError, match=words):
         find(ROBOT.replace(*change))
 

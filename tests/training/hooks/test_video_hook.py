@@ -71,6 +71,11 @@ def test_without_a_gpu_to_draw_on_training_goes_on(
     assert "training continues without videos" in said
     assert list((run_dir / "videos").iterdir()) == []
     assert len(read_metrics(run_dir)) == 8
+    (run_dir / "videos").rmdir()
+    (run_dir / "videos").touch()
+    train(tmp_path, video=True, video_interval=2, max_iterations=9, resume=str(run_dir))
+    assert capfd.readouterr().out.count("training continues without videos") == 1
+    assert len(read_metrics(run_dir)) == 9
 
 
 def test_the_process_that_draws_dies_with_the_training(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.config.limits import MORE_THAN_0
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import check_writable
+from mjtrain.runtime.files import check_writable, saying_where
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.drawing.backend import drawing_environ
 
@@ -55,7 +55,8 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
         clip = recorder.take()
     with tempfile.TemporaryDirectory() as folder:
         model_file = Path(folder) / "model.mjb"
-        save_model(run.env, model_file)
+        with saying_where("--video", model_file):
+            save_model(run.env, model_file)
         renderer = VideoRenderer(model_file, drawing_environ(context.device, os.environ), hurry=True)
         try:
             renderer.submit(clip, out, gif=False, size=SIZE, shadows=True)

@@ -5,6 +5,7 @@ the two frames correspond is read off in the default pose, which must be its own
 forces are reversed along that axis; angular velocities and torques, which are axial vectors, along the two others.
 """
 
+import copy
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -225,6 +226,8 @@ class _Finder:
             raise self._uneven(f"actuator {name} drives no hinge and no slide")
         if model.actuator_ctrlnum[actuator] != model.actuator_ctrlnum[partner]:
             raise self._uneven(f"actuators {name} and {image} have different numbers of controls")
+        if model.actuator_delay[actuator] != model.actuator_delay[partner]:
+            raise self._uneven(f"actuators {name} and {image} have different delays")
         gears = np.prod(model.actuator_gear[model.actuator_outadr[[partner, actuator]], 0])
         sign = float(qvel[model.jnt_dofadr[other], model.jnt_dofadr[joint]] * np.sign(gears))
         ranges = (model.actuator_ctrlrange, model.actuator_ctrllimited)
@@ -266,9 +269,9 @@ class _Finder:
         model = self._model
         if any(
             getattr(model, field)[sensor] != getattr(model, field)[partner]
-            for field in ("sensor_type", "sensor_objtype", "sensor_reftype")
+            for field in ("sensor_type", "sensor_objtype", "sensor_reftype", "sensor_delay")
         ):
-            return "its image is a sensor of another type"
+            return "its image is a sensor of another type or delay"
         kind = mujoco.mjtSensor(model.sensor_type[sensor]).name.removeprefix("mjSENS_")
         part, image = (int(model.sensor_objid[index]) for index in (sensor, partner))
         if kind in _JOINT_SENSORS:
@@ -350,25 +353,21 @@ class _Finder:
 
     def _check_motion(self, mirror: RobotMirror) -> None:
         """Compare accelerations in a few random states, without contacts, with those of their mirror images."""
-        model = self._model
-        flags = model.opt.disableflags
+        model = copy.copy(self._model)
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
-        try:
-            for state in self._draw_states(4):
-                qpos, qvel, ctrl = state
-                one = self._accelerate(*state)
-                other = self._accelerate(mirror.qpos @ qpos, mirror.qvel @ qvel, mirror.ctrl @ ctrl)
-                difference = np.abs(mirror.qvel @ one - other)
-                worst = int(difference.argmax())
-                if difference[worst] > self._config.tolerance * np.abs(one).max():
-                    name = self._name(mujoco.mjtObj.mjOBJ_JOINT, int(model.dof_jntid[worst]))
-                    raise self._uneven(
-                        f"joint {name} accelerates otherwise than its image, by {difference[worst]:.3g} where the "
-                        f"largest acceleration is {np.abs(one).max():.3g}: masses, inertias, damping or gains differ; "
-                        "to accept that, raise --env.robot.mirror.tolerance"
-                    )
-        finally:
-            model.opt.disableflags = flags
+        model.actuator_delay[:] = 0.0  # else controls would have no effect yet
+        for qpos, qvel, ctrl in self._draw_states(4):
+            one = _accelerate(model, qpos, qvel, ctrl)
+            other = _accelerate(model, mirror.qpos @ qpos, mirror.qvel @ qvel, mirror.ctrl @ ctrl)
+            difference = np.abs(mirror.qvel @ one - other)
+            worst = int(difference.argmax())
+            if difference[worst] > self._config.tolerance * np.abs(one).max():
+                name = self._name(mujoco.mjtObj.mjOBJ_JOINT, int(model.dof_jntid[worst]))
+                raise self._uneven(
+                    f"joint {name} accelerates otherwise than its image, by {difference[worst]:.3g} where the "
+                    f"largest acceleration is {np.abs(one).max():.3g}: masses, inertias, damping or gains differ; "
+                    "to accept that, raise --env.robot.mirror.tolerance"
+                )
 
     def _draw_states(self, number: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield positions, velocities and controls around the default pose."""
@@ -379,17 +378,18 @@ class _Finder:
             qvel = rng.uniform(-1.0, 1.0, model.nv)
             yield qpos, qvel, self._home_ctrl + rng.uniform(-0.1, 0.1, model.nu)
 
-    def _accelerate(self, qpos: np.ndarray, qvel: np.ndarray, ctrl: np.ndarray) -> np.ndarray:
-        data = make_start(self._model)
-        data.qpos[:], data.qvel[:], data.ctrl[:] = qpos, qvel, ctrl
-        data.act[:] = 0.0  # which is its own mirror image
-        mujoco.mj_forward(self._model, data)
-        return data.qacc.copy()
-
     def _uneven(self, problem: str) -> RequestError:
         return RequestError(
             f"--env.robot.mirror: the robot is not its own mirror image (plane {self._config.plane}): {problem}"
         )
+
+
+def _accelerate(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray, ctrl: np.ndarray) -> np.ndarray:
+    data = make_start(model)
+    data.qpos[:], data.qvel[:], data.ctrl[:] = qpos, qvel, ctrl
+    data.act[:] = 0.0  # which is its own mirror image
+    mujoco.mj_forward(model, data)
+    return data.qacc.copy()
 
 
 def _columns(addresses: np.ndarray, widths: np.ndarray, index: int) -> slice:

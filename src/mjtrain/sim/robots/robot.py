@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import mujoco
+import numpy as np
 
 from mjtrain.config import EnvConfig, RobotConfig
 from mjtrain.sim.robots.model import list_grounds, load_model, robot_only
@@ -171,9 +172,15 @@ def _range(limited: Any, bounds: Any) -> list[float] | None:
 
 
 def save_model(config: EnvConfig, path: Path) -> None:
-    """Write robot and ground as a compiled model, which the same version of MuJoCo loads without other files."""
+    """Write robot and ground as a compiled model, which the same version of MuJoCo loads without other files.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     model, _ = load_model(config)
-    mujoco.mj_saveModel(model, str(path), None)
+    content = np.empty(mujoco.mj_sizeModel(model), dtype=np.uint8)
+    mujoco.mj_saveModel(model, None, content)  # MuJoCo does not say whether it could write a file
+    path.write_bytes(content.tobytes())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,10 +40,14 @@ class VideoHook(Hook):
         assert isinstance(context.env, Env), "the request was refused"
         self._recorder = make_recorder(context.env, run.video_length_s)
         environ = drawing_environ(context.rank_context.device, os.environ)
-        self._folder.mkdir(exist_ok=True)
         model_file = self._folder / ".model.mjb"
-        save_model(context.env.config, model_file)
-        self._renderer: VideoRenderer | None = VideoRenderer(model_file, environ)
+        self._renderer: VideoRenderer | None = None
+        try:
+            self._folder.mkdir(exist_ok=True)
+            save_model(context.env.config, model_file)
+            self._renderer = VideoRenderer(model_file, environ)
+        except OSError as error:
+            self._give_up(error)
 
     def __enter__(self) -> "VideoHook":
         self._learner.after_step = self._recorder.after_step
@@ -94,7 +98,11 @@ class VideoHook(Hook):
         try:
             return action(self._renderer)
         except (RenderError, OSError) as error:
-            self._report.warn(f"--video: {error}; training continues without videos")
+            self._give_up(error)
+            return []
+
+    def _give_up(self, error: Exception) -> None:
+        self._report.warn(f"--video: {error}; training continues without videos")
+        if self._renderer is not None:
             self._renderer.close()
             self._renderer = None
-            return []
