@@ -107,18 +107,33 @@ class _Group:
 
     def __init__(
         self,
+        name: str,
         terms: dict[str, ObservationTerm],
         sources: list[ObservationSource],
-        shapes: list[tuple[int, ...]],
-        dtypes: list[torch.dtype],
+        readings: list[torch.Tensor],
         core: EnvCore,
+        *,
+        noise: bool,
     ) -> None:
-        self._terms, self._sources, self._shapes, self._core = terms, sources, shapes, core
+        """Check that the terms fit together.
+
+        Args:
+            readings: What the functions returned. Shape (num_envs, size), or of images (num_envs, channels, height,
+                width).
+        """
+        self._terms, self._sources, self._core, self._with_noise = terms, sources, core, noise
+        self._shapes = [tuple(reading.shape[1:]) for reading in readings]
+        self._dtypes = [reading.dtype for reading in readings]
+        self._prepare({f"--env.observations.{name}.{term_name}": term for term_name, term in terms.items()})
         self._lines = {
             name: DelayLine(term.delay, shape, core, history=term.history, dtype=dtype)
-            for (name, term), shape, dtype in zip(terms.items(), shapes, dtypes, strict=True)
+            for (name, term), shape, dtype in zip(terms.items(), self._shapes, self._dtypes, strict=True)
             if term.delay[1] or term.history > 1
         }
+
+    def _prepare(self, terms: dict[str, ObservationTerm]) -> None:
+        """Check the terms, which are given by their flags, and compute what is the same in every env step."""
+        raise NotImplementedError
 
     def widths(self) -> dict[str, int]:
         """Return how many columns or channels each term has, its history included, in their order."""
@@ -133,28 +148,17 @@ class _Group:
 class _FlatGroup(_Group):
     """Terms side by side. Noise, scale and clip are applied to all of them at once."""
 
-    def __init__(
-        self,
-        name: str,
-        terms: dict[str, ObservationTerm],
-        sources: list[ObservationSource],
-        readings: list[torch.Tensor],
-        core: EnvCore,
-        *,
-        noise: bool,
-    ) -> None:
-        for term_name, term in terms.items():
+    def _prepare(self, terms: dict[str, ObservationTerm]) -> None:
+        for flag, term in terms.items():
             if term.shift:
-                raise RequestError(f"--env.observations.{name}.{term_name}.shift {term.shift}: is for images only")
-        self._widths = [reading.shape[1] for reading in readings]
-        super().__init__(terms, sources, [(width,) for width in self._widths], [torch.float32] * len(terms), core)
-        by_term = list(terms.values())
-        largest = self._row([term.noise for term in by_term])
-        scale = self._row([term.scale for term in by_term])
-        self._noise = largest if noise and largest.any() else None
+                raise RequestError(f"{flag}.shift {term.shift}: is for images only")
+        self._widths = [shape[0] for shape in self._shapes]
+        largest = self._row([term.noise for term in terms.values()])
+        scale = self._row([term.scale for term in terms.values()])
+        self._noise = largest if self._with_noise and largest.any() else None
         self._scale = scale if (scale != 1.0).any() else None
-        bounds = [term.clip or (-torch.inf, torch.inf) for term in by_term]
-        self._clips = any(term.clip for term in by_term)
+        bounds = [term.clip or (-torch.inf, torch.inf) for term in terms.values()]
+        self._clips = any(term.clip for term in terms.values())
         self._low, self._high = (self._row([bound[side] for bound in bounds]) for side in (0, 1))
 
     def compute(self, env: "Env", fresh: torch.Tensor, advance: bool, cache: dict[Any, torch.Tensor]) -> torch.Tensor:
@@ -202,39 +206,19 @@ class _ImageGroup(_Group):
     group is float32 and the uint8 ones are divided by 255.
     """
 
-    def __init__(
-        self,
-        name: str,
-        terms: dict[str, ObservationTerm],
-        sources: list[ObservationSource],
-        readings: list[torch.Tensor],
-        core: EnvCore,
-        *,
-        noise: bool,
-    ) -> None:
-        """Check that the terms fit together.
-
-        Args:
-            readings: What the functions returned, shape (num_envs, channels, height, width) each.
-        """
-        shapes = [tuple(reading.shape[1:]) for reading in readings]
-        dtypes = [reading.dtype for reading in readings]
-        first = next(iter(terms))
-        for (term_name, term), shape, dtype in zip(terms.items(), shapes, dtypes, strict=True):
-            flag = f"--env.observations.{name}.{term_name}"
-            if shape[1:] != shapes[0][1:]:
+    def _prepare(self, terms: dict[str, ObservationTerm]) -> None:
+        first, size = next(iter(self._terms)), self._shapes[0][1:]
+        for (flag, term), shape, dtype in zip(terms.items(), self._shapes, self._dtypes, strict=True):
+            if shape[1:] != size:
                 raise RequestError(
-                    f"{flag}: has images of height and width {shape[1:]}, and {first} of {shapes[0][1:]}; put it "
-                    "in a separate group"
+                    f"{flag}: has images of height and width {shape[1:]}, and {first} of {size}; put it in a separate "
+                    "group"
                 )
             if dtype == torch.uint8 and (term.scale != 1.0 or term.clip is not None):
                 raise RequestError(f"{flag}: is an image of uint8, which takes no scale and no clip")
-            if not 0 <= term.shift < min(shape[1:]):
-                raise RequestError(f"{flag}.shift {term.shift}: give 0 to {min(shape[1:]) - 1} pixels")
-        super().__init__(terms, sources, shapes, dtypes, core)
-        self._with_noise = noise
-        self._dtypes = dtypes
-        self._dtype = torch.uint8 if set(dtypes) == {torch.uint8} else torch.float32
+            if not 0 <= term.shift < min(size):
+                raise RequestError(f"{flag}.shift {term.shift}: give 0 to {min(size) - 1} pixels")
+        self._dtype = torch.uint8 if set(self._dtypes) == {torch.uint8} else torch.float32
 
     def compute(self, env: "Env", fresh: torch.Tensor, advance: bool, cache: dict[Any, torch.Tensor]) -> torch.Tensor:
         """Return the channels of all terms side by side. Shape (num_envs, channels, height, width)."""
