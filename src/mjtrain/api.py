@@ -40,7 +40,7 @@ from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.rank import RankContext, check_seed
-from mjtrain.training.open_run import naming_last_checkpoint, open_run, restart_reporter, saved_iteration
+from mjtrain.training.open_run import naming_last_checkpoint, open_run, report_restart, saved_iteration
 from mjtrain.training.preflight.run_size import default_num_envs
 from mjtrain.training.request import TrainRequest, resolve_training, with_options
 
@@ -127,7 +127,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
                 rendezvous=group,
                 crash_dir=run.run_dir / "crash",
                 preload=("mjtrain.training.train_rank",),
-                on_restart=restart_reporter(run, plan.max_restarts),
+                on_restart=partial(report_restart, run, plan.max_restarts),
                 on_not_saved=partial(_record_not_saved, run.run_dir, request.requeued_job) if group.leads else None,
                 saved_progress=partial(saved_iteration, run.run_dir),
             )

@@ -136,10 +136,9 @@ def list_changes(run_dir: Path, **params: Any) -> list[str]:
 def read_params(run_dir: Path, name: str) -> dict[str, Any]:
     """Return what `load_params` reads; empty if it cannot be read."""
     try:
-        content = read_yaml(run_dir / "params" / f"{name}.yaml")
-    except (OSError, yaml.YAMLError):
+        return load_params(run_dir, name)
+    except RequestError:
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _compare(name: str, before: Any, now: Any) -> list[str]:

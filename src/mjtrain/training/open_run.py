@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ from mjtrain.runtime.standard_streams import printable
 from mjtrain.training.request import TrainRequest
 
 if TYPE_CHECKING:
-    from mjtrain.launcher.base import OnRestart
     from mjtrain.launcher.failure import Failure
     from mjtrain.launcher.planning.membership import Change
 
@@ -126,19 +124,16 @@ def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, A
     }
 
 
-def restart_reporter(run: TrainingRun, max_restarts: int) -> "OnRestart":
-    """Return what the launcher calls before it restarts a failed job.
-
-    It prints one line, and writes one into metrics.jsonl: from which iteration, and why. Another line says what the job
-    is left without. A restart without a failure is said to be planned. If another process trains in the run directory
-    now, it raises a RunTakenError.
-    """
-    return partial(_report_restart, run, max_restarts)
-
-
-def _report_restart(
+def report_restart(
     run: TrainingRun, max_restarts: int, failure: "Failure | None", restart: int, back_off_s: float, change: "Change"
 ) -> None:
+    """Print one line, and write one into metrics.jsonl, before a job is restarted: from which iteration, and why.
+
+    Another line says what the job is left without. A restart without a failure is said to be planned.
+
+    Raises:
+        RunTakenError: Another process trains in the run directory now.
+    """
     run_dir = run.run_dir
     check_claim(run_dir, run.session)
     iteration = saved_iteration(run_dir)

@@ -1,6 +1,6 @@
 """What can be checked in a request without this machine and without the robot."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated
 
 from mjtrain.config import (
@@ -37,7 +37,7 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
         problems += [f"--load {config.run.load}: cannot be combined with --resume, which brings its own weights"]
     problems += _find_unused_critic(config)
     if own is not None:
-        problems = problems or [*find_empty_parts(own), *_find_missing_groups(own, config.agent)]
+        problems = problems or [*find_empty_parts(own), *find_missing_groups(own.observations, config.agent)]
     problems = problems or [*_find_unfit_networks(config.agent), *_find_missing_controller(config)]
     problems = problems or list(_find_symmetry_problems(config.agent))
     if problems:
@@ -76,7 +76,7 @@ def _find_missing_controller(config: TrainConfig) -> Iterator[str]:
 
 
 def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
-    """Find what only environments with worlds of ours can do."""
+    """Find what only environments with mjtrain's worlds can do."""
     assert not isinstance(config.env, EnvConfig)
     yield from find_type_problems(type(config.env), config.env, "--env")
     label = config.env.label
@@ -92,12 +92,12 @@ def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
         yield f"--agent.algorithm: {label} cannot be distilled in; give PpoConfig"
 
 
-def _find_missing_groups(env: EnvConfig, agent: AgentConfig) -> Iterator[str]:
-    there = ", ".join(env.observations)
+def find_missing_groups(observed: Collection[str], agent: AgentConfig) -> Iterator[str]:
+    """Yield the groups that an agent reads and an environment does not observe."""
     for name, groups in agent.obs_groups.items():
         for group in groups:
-            if group not in env.observations:
-                yield f"--agent.obs-groups.{name} {group}: the environment observes {there}"
+            if group not in observed:
+                yield f"--agent.obs-groups.{name} {group}: the environment observes {', '.join(observed)}"
 
 
 def _find_symmetry_problems(agent: AgentConfig) -> Iterator[str]:

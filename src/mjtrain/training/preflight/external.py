@@ -5,18 +5,14 @@ from dataclasses import replace
 from mjtrain.config import AgentConfig, ForeignConfig, GymnasiumConfig, MjlabConfig
 from mjtrain.env.external.env import ForeignEnv, make_foreign_env
 from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.config_check import find_missing_groups
 from mjtrain.training.preflight.network_check import find_network_problems
 
 
 def check_agent(env: ForeignEnv, agent: AgentConfig, num_envs: int) -> None:
     """Check that an agent reads what the environments observe, with networks that fit."""
     seen = env.observe()
-    problems = [
-        f"--agent.obs-groups.{name} {group}: the environment observes {', '.join(seen)}"
-        for name, groups in agent.obs_groups.items()
-        for group in groups
-        if group not in seen
-    ]
+    problems = list(find_missing_groups(seen, agent))
     shapes = {group: tuple(values.shape[1:]) for group, values in seen.items()}
     problems = problems or list(find_network_problems(agent, shapes, num_envs))
     if problems:

@@ -11,7 +11,7 @@ from mjtrain.config import LoggerName, TrainConfig, to_plain
 from mjtrain.runs.checkpoint import checkpoint_iteration
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.drawing.video import Video
-from mjtrain.training.reporting.writer import Writer, WriterError, scalars
+from mjtrain.training.reporting.writer import Writer, guard, scalars
 
 
 def load_log_writer(name: str) -> Callable[..., Any]:
@@ -47,7 +47,7 @@ class LogWriterAdapter(Writer):
         Raises:
             WriterError: It cannot be made.
         """
-        self._writer: Any = _attempt(lambda: load_log_writer(config.run.logger)(log_dir=str(run_dir)))
+        self._writer: Any = guard(lambda: load_log_writer(config.run.logger)(log_dir=str(run_dir)))
         env, agent = to_plain(config.env), to_plain(config.agent)
         self._call("store_config", env, {**agent, "task": config.task, "run": to_plain(config.run)})
 
@@ -71,7 +71,7 @@ class LogWriterAdapter(Writer):
     def _call(self, method: str, *args: Any) -> None:
         function = getattr(self._writer, method, None)
         if function is not None:
-            _attempt(lambda: function(*args))
+            guard(lambda: function(*args))
 
 
 class TrackioWriter(Writer):
@@ -80,22 +80,15 @@ class TrackioWriter(Writer):
     def __init__(self, config: TrainConfig, run_dir: Path) -> None:
         """Start or continue the run; raises a WriterError if trackio cannot."""
         everything = {"task": config.task, "env": to_plain(config.env), "agent": to_plain(config.agent)}
-        trackio: Any = _attempt(lambda: importlib.import_module("trackio"))
+        trackio: Any = guard(lambda: importlib.import_module("trackio"))
         begin = partial(trackio.init, project="mjtrain", name=run_dir.name, config=everything, resume="allow")
         # init finishes the current run of its context, which may be one of the caller's program.
-        self._run: Any = _attempt(lambda: Context().run(begin))
+        self._run: Any = guard(lambda: Context().run(begin))
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Log the scalars of an iteration together."""
-        _attempt(lambda: self._run.log(scalars(metrics), step=metrics["iteration"]))
+        guard(lambda: self._run.log(scalars(metrics), step=metrics["iteration"]))
 
     def close(self) -> None:
         """Finish the run."""
-        _attempt(self._run.finish)
-
-
-def _attempt(action: Callable[[], Any]) -> Any:
-    try:
-        return action()
-    except Exception as error:
-        raise WriterError(f"{type(error).__name__}: {error}") from error
+        guard(self._run.finish)

@@ -13,7 +13,7 @@ from mjtrain.runs.wandb_artifact import has_credentials
 from mjtrain.runtime.files import write_whole
 from mjtrain.runtime.machine import is_writable
 from mjtrain.sim.drawing.video import Video
-from mjtrain.training.reporting.writer import Writer, WriterError, scalars
+from mjtrain.training.reporting.writer import Writer, WriterError, guard, scalars
 
 INIT_TIMEOUT_S = 30.0
 """Longest wait for W&B's server at the start of a run; without an answer the run is recorded offline."""
@@ -57,11 +57,11 @@ class WandbWriter(Writer):
     def write(self, metrics: dict[str, Any]) -> None:
         """Log the scalars."""
         self._step = metrics["iteration"]
-        _guard(lambda: self._run.log(scalars(metrics), step=metrics["iteration"]))
+        guard(lambda: self._run.log(scalars(metrics), step=metrics["iteration"]))
 
     def add_video(self, video: Video) -> None:
         """Upload the video at the current step, because W&B's steps never go back."""
-        _guard(lambda: self._run.log({"video": self._video(video)}, step=self._step))
+        guard(lambda: self._run.log({"video": self._video(video)}, step=self._step))
 
     def _video(self, video: Video) -> Any:
         import wandb
@@ -71,7 +71,7 @@ class WandbWriter(Writer):
     def add_checkpoint(self, path: Path) -> None:
         """Upload a checkpoint as an artifact, if that was asked for."""
         if self._uploads_checkpoints:
-            _guard(lambda: self._log_artifact(path))
+            guard(lambda: self._log_artifact(path))
 
     def _log_artifact(self, path: Path) -> None:
         import wandb
@@ -89,7 +89,7 @@ class WandbWriter(Writer):
         if self._joins:
             return
         timeout_s = FAILED_FINISH_TIMEOUT_S if self._failed else FINISH_TIMEOUT_S
-        _guard(lambda: _within(timeout_s, lambda: self._run.finish(exit_code=int(self._failed))))
+        guard(lambda: _within(timeout_s, lambda: self._run.finish(exit_code=int(self._failed))))
 
 
 def resolve_mode(asked: str, environ: Any, has_credentials: Callable[[], bool]) -> str:
@@ -136,7 +136,7 @@ def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
         finish_timeout=FINISH_TIMEOUT_S,
         finish_timeout_raises=True,
     )
-    return _guard(
+    return guard(
         lambda: wandb.init(
             project=config.wandb_project or os.environ.get("WANDB_PROJECT") or "mjtrain",
             entity=config.wandb_entity,
@@ -157,15 +157,6 @@ def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
 
 def _id_file(run_dir: Path) -> Path:
     return run_dir / "wandb_run_id"
-
-
-def _guard(action: Callable[[], Any]) -> Any:
-    """Call W&B and turn all its exceptions into WriterError."""
-    try:
-        return action()
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        raise WriterError(reason) from error
 
 
 def _within(timeout_s: float, action: Callable[[], Any]) -> None:

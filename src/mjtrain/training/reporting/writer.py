@@ -1,5 +1,6 @@
 """The interface of writers: they record metrics, videos and checkpoints of a run."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,15 @@ class Writer:
     def close(self) -> None:
         """Flush and release."""
         raise NotImplementedError
+
+
+def guard(action: Callable[[], Any]) -> Any:
+    """Call a service or a class of another package, and turn all its exceptions into a WriterError of one line."""
+    try:
+        return action()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        raise WriterError(reason) from error
 
 
 def scalars(metrics: dict[str, Any]) -> dict[str, float]:
