@@ -1,5 +1,6 @@
 """Errors of built-in terms and of what follows from them give the reason."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -75,12 +76,21 @@ class WordlessError(Exception):
         raise ValueError("no words")
 
 
+def cancel(env: Env) -> torch.Tensor:
+    raise asyncio.CancelledError("late")
+
+
 def say_nothing(env: Env) -> torch.Tensor:
     raise WordlessError
 
 
 @pytest.mark.parametrize(
-    ("func", "what"), [(leave, "SystemExit: 0"), (say_nothing, "WordlessError: (its __str__ raises ValueError)")]
+    ("func", "what"),
+    [
+        (leave, "SystemExit: 0"),
+        (cancel, "CancelledError: late"),
+        (say_nothing, "WordlessError: (its __str__ raises ValueError)"),
+    ],
 )
 def test_a_term_that_leaves_or_says_nothing_is_named(func: Any, what: str) -> None:
     (line,) = problems_of(rewards={"own": RewardTerm(func=func, weight=1.0)})

@@ -1,5 +1,6 @@
 """mjtrain.launch with real processes."""
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -49,15 +50,24 @@ def test_an_exception_in_this_process_comes_as_it_is() -> None:
         mjtrain.launch(fail, launch=CPU)
 
 
-def test_a_function_that_leaves_this_process_has_failed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (SystemExit(0), "SystemExit: 0"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (asyncio.CancelledError("late"), "CancelledError: late"),
+        (BaseExceptionGroup("both", [SystemExit(0)]), "BaseExceptionGroup: both"),
+    ],
+)
+def test_a_function_that_leaves_this_process_has_failed(error: BaseException, cause: str, tmp_path: Path) -> None:
     def leave(context: RankContext) -> None:
-        raise SystemExit(0)
+        raise error
 
     plan = make_plan(CPU)
-    with pytest.raises(mjtrain.RankFailedError, match="SystemExit: 0") as caught, end_recorded(tmp_path):
+    with pytest.raises(mjtrain.RankFailedError, match=cause) as caught, end_recorded(tmp_path):
         run_plan(plan, leave, rendezvous=rendezvous(plan), crash_dir=tmp_path)
     assert "FAILED: rank 0" in caught.value.__notes__[0]
-    assert "SystemExit: 0" in (tmp_path / "rank_0.txt").read_text()
+    assert cause in (tmp_path / "rank_0.txt").read_text()
     assert '"how": "failed"' in (tmp_path / "metrics.jsonl").read_text()
 
 

@@ -30,6 +30,8 @@ class WandbServer:
         self.artifacts: dict[str, list[dict[str, bytes]]] = {}
         self.references: dict[str, str] = {}
         self.damaged: dict[str, bytes] = {}
+        self.stalled: threading.Event | None = None
+        """Files are given when this is set."""
         self.requests: list[str] = []
         server = self
 
@@ -130,6 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "manifest":  # a signed URL of the object storage
             self._answer(json.dumps(self.owner.manifest(parts[0])).encode())
         elif kind == "artifactsV2" and self._is_known():
+            if self.owner.stalled is not None:
+                self.owner.stalled.wait()
             content = self.owner.files(parts[4])[parts[-1]]
             self._answer(self.owner.damaged.get(parts[-1], content), kind="application/octet-stream")
         else:

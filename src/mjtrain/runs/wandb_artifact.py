@@ -1,18 +1,30 @@
-"""Files of W&B's artifacts and registries, by its public API."""
+"""Files of W&B's artifacts and registries, by its public API, whose calls may never return."""
 
 import base64
+import contextlib
 import hashlib
+import os
+import signal
 import tempfile
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import read_regular
+from mjtrain.runtime.processes import list_descendants, send_signal
 
 if TYPE_CHECKING:
     from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
 
+_T = TypeVar("_T")
+
 _TIMEOUT_S = 15
+"""Longest wait for one answer of W&B, and for the end of its process."""
+
+_FETCH_TIMEOUT_S = 600.0
+"""Longest wait for a file."""
 
 
 def has_credentials() -> bool:
@@ -23,6 +35,45 @@ def has_credentials() -> bool:
         return wandb.login(prompt=False, verify=False)
     except Exception:  # damaged credentials count as none
         return False
+
+
+def call_within(timeout_s: float, action: Callable[[], _T]) -> _T:
+    """Return what a call of W&B returns, which waits for W&B's process and may therefore never do so.
+
+    Raises:
+        TimeoutError: It has not returned within timeout_s seconds; its thread is abandoned. `kill_process` ends what it
+            waits for.
+    """
+    values: list[_T] = []
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            values.append(action())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call, name="mjtrain-wandb", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if errors:
+        raise errors[0]
+    if not values:
+        raise TimeoutError(f"no answer for {timeout_s:g} s")
+    return values[0]
+
+
+def kill_process() -> None:
+    """End W&B's process, if this process has started one, and its threads; otherwise the end of Python waits for it."""
+    for pid in list_descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+            if name.endswith("(wandb-core") and int(rest.split()[1]) == os.getpid():
+                send_signal([pid], signal.SIGKILL)
+    import wandb
+
+    with contextlib.suppress(Exception, SystemExit):  # the latter with the status of W&B's process
+        call_within(_TIMEOUT_S, wandb.teardown)
 
 
 def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[str, bytes]:
@@ -44,22 +95,7 @@ def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[
     if is_alone:
         wandb.setup(wandb.Settings(silent=True))
     try:
-        if not has_credentials():
-            missing = "no W&B API key found (WANDB_API_KEY or wandb login), or WANDB_MODE is offline"
-            raise RequestError(f"{place}: {missing}")
-        artifact = wandb.Api(timeout=_TIMEOUT_S).artifact(name)
-        names = [path for path in artifact.manifest.entries if path.endswith(suffix)]
-        if len(names) != 1:
-            raise RequestError(f"{place}: has {len(names) or 'no'} {suffix} files; it must have one")
-        entry = artifact.get_entry(names[0])
-        if entry.ref is not None:
-            raise RequestError(f"{place}: {names[0]} is a reference to {entry.ref}; name that place")
-        if (entry.size or 0) > size:
-            raise RequestError(f"{place}: {names[0]} is larger than {size >> 20} MiB")
-        with tempfile.TemporaryDirectory() as folder:
-            content = read_regular(Path(entry.download(folder, skip_cache=True)), size + 1)
-        _check(content, entry, f"{place}: {names[0]}")
-        return Path(names[0]).name, content
+        return call_within(_FETCH_TIMEOUT_S, lambda: _fetch(place, name, suffix, size))
     except (RequestError, OutsideError):
         raise
     except Exception as error:  # W&B passes on those of its HTTP clients
@@ -68,8 +104,32 @@ def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[
             raise RequestError(f"{place}: W&B: {line}") from error
         raise OutsideError(f"{place}: W&B: {line}") from error
     finally:
-        if is_alone:
-            wandb.teardown()  # ends W&B's process and threads, before ranks are forked
+        if is_alone:  # before ranks are forked
+            try:
+                call_within(_TIMEOUT_S, wandb.teardown)
+            except (Exception, SystemExit):  # what was fetched counts, however W&B's process ends
+                kill_process()
+
+
+def _fetch(place: str, name: str, suffix: str, size: int) -> tuple[str, bytes]:
+    import wandb
+
+    if not has_credentials():
+        missing = "no W&B API key found (WANDB_API_KEY or wandb login), or WANDB_MODE is offline"
+        raise RequestError(f"{place}: {missing}")
+    artifact = wandb.Api(timeout=_TIMEOUT_S).artifact(name)
+    names = [path for path in artifact.manifest.entries if path.endswith(suffix)]
+    if len(names) != 1:
+        raise RequestError(f"{place}: has {len(names) or 'no'} {suffix} files; it must have one")
+    entry = artifact.get_entry(names[0])
+    if entry.ref is not None:
+        raise RequestError(f"{place}: {names[0]} is a reference to {entry.ref}; name that place")
+    if (entry.size or 0) > size:
+        raise RequestError(f"{place}: {names[0]} is larger than {size >> 20} MiB")
+    with tempfile.TemporaryDirectory() as folder:
+        content = read_regular(Path(entry.download(folder, skip_cache=True)), size + 1)
+    _check(content, entry, f"{place}: {names[0]}")
+    return Path(names[0]).name, content
 
 
 def _check(content: bytes, entry: "ArtifactManifestEntry", label: str) -> None:

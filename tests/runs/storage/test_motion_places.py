@@ -5,6 +5,7 @@ import http.server
 import os
 import pickle
 import shutil
+import signal
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -26,11 +27,13 @@ from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.storage import Storage
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.runtime.processes import is_ending, list_descendants
 from mjtrain.training.open_run import open_run
 from mjtrain.training.request import TrainRequest, resolve_training
 from mjtrain_tasks.quadruped_track import CLIPS, make_env, make_task
 from support import commands
 from support.hub import TOKEN, Hub
+from support.machine import read_proc
 from support.wandb_server import KEY, ORGANIZATION, WandbServer
 
 pytestmark = pytest.mark.process
@@ -241,6 +244,34 @@ def test_a_file_that_arrives_damaged_is_not_kept(wandb: WandbServer, cache: Path
     assert not cache.exists()
     wandb.damaged.clear()
     assert find_motion("wandb://me/motions/walk:v0").read_bytes() == PAW
+
+
+@pytest.mark.parametrize("stalls", [True, False])
+def test_neither_a_download_nor_the_end_of_wandb_hangs(
+    stalls: bool, wandb: WandbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the file that is an error. W&B's process is killed."""
+    wandb.artifacts = {"me/motions/walk": [{"motion.npz": PAW}]}
+    fetch, pids = wandb_artifact._fetch, []
+
+    def stop_at_the_end(*args: Any) -> Any:
+        try:
+            return fetch(*args)
+        finally:
+            pids.extend(pid for pid in list_descendants(os.getpid()) if b"(wandb-core)" in read_proc(pid, "stat"))
+            os.kill(pids[0], signal.SIGSTOP)
+
+    monkeypatch.setattr(wandb_artifact, "_TIMEOUT_S", 1)
+    if stalls:
+        wandb.stalled = threading.Event()
+        monkeypatch.setattr(wandb_artifact, "_FETCH_TIMEOUT_S", 1)
+        with pytest.raises(OutsideError, match="wandb://me/motions/walk: W&B: no answer for"):
+            find_motion("wandb://me/motions/walk")
+        wandb.stalled.set()
+    else:
+        monkeypatch.setattr(wandb_artifact, "_fetch", stop_at_the_end)
+        assert find_motion("wandb://me/motions/walk").read_bytes() == PAW
+        assert is_ending(pids[0])
 
 
 def test_artifacts_that_are_no_motions(

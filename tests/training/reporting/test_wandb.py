@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from wandb.proto import wandb_internal_pb2
 
+from mjtrain.runtime.processes import is_ending
 from mjtrain.training.reporting.wandb_writer import resolve_mode
 from support.machine import patience, read_proc, wait_until
 
@@ -145,29 +147,36 @@ def test_an_offline_run_and_its_resumption(tmp_path: Path) -> None:
 
 
 TROUBLE = """
-import os, signal
+import os, signal, sys
+import torch
 import mjtrain
 from mjtrain.runtime.processes import list_descendants
 from mjtrain.training.reporting import wandb_writer
 from support.machine import patience, read_proc
-wandb_writer.INIT_TIMEOUT_S, wandb_writer.FINISH_TIMEOUT_S = patience(0.5), patience(1.0)
+wandb_writer.INIT_TIMEOUT_S, wandb_writer.FINISH_TIMEOUT_S = patience(0.5), 1.0
 write = wandb_writer.WandbWriter.write
+pids = []
 
-def kill_then_write(self, metrics):
+def signal_then_write(self, metrics):
     if metrics["iteration"] == 3:
-        for pid in list_descendants(os.getpid()):
-            if b"(wandb-core)" in read_proc(pid, "stat"):
-                print("killed (wandb-core)", flush=True)
-                os.kill(pid, signal.SIGKILL)
+        pids.extend(pid for pid in list_descendants(os.getpid()) if b"(wandb-core)" in read_proc(pid, "stat"))
+        os.kill(pids[-1], signum)
+        print("to W&B's process", pids[-1], flush=True)
     write(self, metrics)
 
-wandb_writer.WandbWriter.write = kill_then_write
-mjtrain.train("Cartpole-Balance", num_envs=4, max_iterations=8, logger="wandb",
-    launch=mjtrain.LaunchConfig(gpu_ids=None))
+wandb_writer.WandbWriter.write = signal_then_write
+for signum, mode in ((signal.SIGKILL, "online"), (signal.SIGSTOP, "offline")):
+    child = os.fork()
+    if child == 0:
+        mjtrain.train("Cartpole-Balance", num_envs=4, max_iterations=8, logger="wandb", run_name=signum.name,
+            wandb_mode=mode, launch=mjtrain.LaunchConfig(gpu_ids=None))
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0
 """
 
 
 def test_trouble_is_a_warning_and_training_goes_on(tmp_path: Path) -> None:
+    """W&B's process is killed, and that of another training stops; nothing waits for it at the end."""
     done = subprocess.run(
         [sys.executable, "-c", TROUBLE],
         cwd=tmp_path,
@@ -181,11 +190,15 @@ def test_trouble_is_a_warning_and_training_goes_on(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    for line in ("W&B cannot be reached", "recording offline", "killed (wandb-core)", "WandbWriter cannot write"):
+    for line in ("W&B cannot be reached", "recording offline", "to W&B's process", "WandbWriter cannot write"):
         assert line in done.stdout
-    (run_dir,) = tmp_path.glob("logs/*/*")
-    assert (run_dir / "metrics.jsonl").read_text().count('{"iteration"') == 8
-    assert (run_dir / "model_8.pt").is_file()
+    assert "no answer for 1 s" in done.stdout
+    assert "atexit" not in done.stderr
+    assert all(is_ending(int(pid)) for pid in re.findall(r"to W&B's process (\d+)", done.stdout))
+    for name in ("SIGKILL", "SIGSTOP"):
+        (run_dir,) = tmp_path.glob(f"logs/*/*{name}")
+        assert (run_dir / "metrics.jsonl").read_text().count('{"iteration"') == 8
+        assert (run_dir / "model_8.pt").is_file()
 
 
 OWN_RUN = """

@@ -58,8 +58,15 @@ class NotSavedError(SystemExit):
 def leave(signum: int) -> NoReturn:
     """End as a signal would have it: KeyboardInterrupt for SIGINT, else StoppedError with status 128 + signum."""
     if signum == signal.SIGINT:
-        raise KeyboardInterrupt
+        error = KeyboardInterrupt()
+        vars(error)["signum"] = signum
+        raise error
     raise StoppedError(128 + signum)
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether `leave` has raised an exception; functions of users may raise KeyboardInterrupt without a signal."""
+    return isinstance(error, StoppedError) or (isinstance(error, KeyboardInterrupt) and "signum" in vars(error))
 
 
 @contextlib.contextmanager

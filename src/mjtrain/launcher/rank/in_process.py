@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
 from mjtrain.launcher.faults.injector import make_heartbeat
-from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, leave
+from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, is_stop, leave
 from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import RequestError, StoppedError
+from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.standard_streams import write_to_stderr
 
@@ -57,10 +57,11 @@ def run_in_process(
 ) -> Any:
     """Call fn(context, *args) here, as the plan's only rank, and return what it returns.
 
-    An exception leaves its traceback in crash_dir, if there is one, unless the request was wrong. The first stop signal
-    lets a function that asks `heartbeat.stop_requested` finish, and interrupts any other. If it has not finished when
-    the grace time is over, the process ends with status 1. A function that hangs is interrupted by a `RankFailedError`;
-    if that does not help, the process ends with status 1.
+    An exception leaves its traceback in crash_dir, if there is one, unless the request was wrong. One that is not an
+    Exception, such as SystemExit, or KeyboardInterrupt without a signal, becomes a `RankFailedError`. The first stop
+    signal lets a function that asks `heartbeat.stop_requested` finish, and interrupts any other. If it has not finished
+    when the grace time is over, the process ends with status 1. A function that hangs is interrupted by a
+    `RankFailedError`; if that does not help, the process ends with status 1.
     """
     from mjtrain.runtime.worker import rank_scope  # torch and warp, which a launcher can do without
 
@@ -74,16 +75,18 @@ def run_in_process(
     hang = _HangWatch(context, limits, crash_dir)
     try:
         with (
-            hang,
             StopSignals(hang.instead_of(stop.on_signal)),
+            hang,
             rank_scope(context, plan.backend, store, plan.process_group_timeout_s),
         ):
             heartbeat.current.begin("start")
             heartbeat.current.begin("run")
             value = request.fn(context, *request.args)
-    except (RequestError, StoppedError):
+    except RequestError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_stop(error):
+            raise
         if hang.failure is not None:
             raise hang.failure.to_error() from None
         failure = failure_of(error, rank=context.rank, host=socket.gethostname(), phase=heartbeat.current.phase)
@@ -91,7 +94,7 @@ def run_in_process(
         failure = failure.after_faults(heartbeat.current.injected)
         if crash_dir is not None:
             failure = write_crash_file(crash_dir, failure)
-        if isinstance(error, SystemExit):  # of the function: its status may be 0, as if all had been done
+        if not isinstance(error, Exception):  # as SystemExit, whose status may be 0, as if all had been done
             raise failure.to_error() from error
         error.add_note(failure.describe())
         raise

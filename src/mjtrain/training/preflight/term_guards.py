@@ -74,9 +74,9 @@ class TermGuards:
             before, attributes = [] if self.quick else env.read_only.copy(), dict(vars(env))
             try:
                 value = func(env, *args, **params)
-            except StoppedError:
+            except (StoppedError, KeyboardInterrupt):
                 raise
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 env.read_only.restore(before)
                 self._problems.setdefault(name, _describe_error(func, error, env, params, args))
                 return _substitute(kind, env, args)
@@ -126,9 +126,9 @@ class TermGuards:
                     )
                 problem = problem or _find_bent_quaternion(env, worlds)
                 problem = problem and f"{func.__name__}() {problem}"
-            except StoppedError:
+            except (StoppedError, KeyboardInterrupt):
                 raise
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 env.read_only.restore(watched)
                 problem = _describe_error(func, error, env, params)
                 if isinstance(error, AttributeError) and "cannot assign to field" in problem:

@@ -2,14 +2,13 @@
 
 import os
 import secrets
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mjtrain.config import RunConfig
 from mjtrain.runs.run_dir import load_params
-from mjtrain.runs.wandb_artifact import has_credentials
+from mjtrain.runs.wandb_artifact import call_within, has_credentials, kill_process
 from mjtrain.runtime.files import write_whole
 from mjtrain.runtime.machine import is_writable
 from mjtrain.sim.drawing.video import Video
@@ -17,6 +16,9 @@ from mjtrain.training.reporting.writer import Writer, WriterError, guard, scalar
 
 INIT_TIMEOUT_S = 30.0
 """Longest wait for W&B's server at the start of a run; without an answer the run is recorded offline."""
+
+CALL_TIMEOUT_S = 30.0
+"""Longest wait for W&B's process, which passes on what it gets."""
 
 FINISH_TIMEOUT_S = 60.0
 """Longest wait for the last uploads when a run ends well."""
@@ -45,6 +47,8 @@ class WandbWriter(Writer):
         if config.wandb_mode == "online" and mode == "offline":
             warn("--wandb-mode online: no W&B API key found (WANDB_API_KEY or wandb login); recording offline")
         self._joins = _is_in_sweep()
+        self._owns_process = _is_free()
+        self._hangs = False
         try:
             self._run = _begin(run_dir, config, mode)
         except WriterError as error:
@@ -57,11 +61,11 @@ class WandbWriter(Writer):
     def write(self, metrics: dict[str, Any]) -> None:
         """Log the scalars."""
         self._step = metrics["iteration"]
-        guard(lambda: self._run.log(scalars(metrics), step=metrics["iteration"]))
+        self._call(lambda: self._run.log(scalars(metrics), step=metrics["iteration"]))
 
     def add_video(self, video: Video) -> None:
         """Upload the video at the current step, because W&B's steps never go back."""
-        guard(lambda: self._run.log({"video": self._video(video)}, step=self._step))
+        self._call(lambda: self._run.log({"video": self._video(video)}, step=self._step))
 
     def _video(self, video: Video) -> Any:
         import wandb
@@ -71,7 +75,7 @@ class WandbWriter(Writer):
     def add_checkpoint(self, path: Path) -> None:
         """Upload a checkpoint as an artifact, if that was asked for."""
         if self._uploads_checkpoints:
-            guard(lambda: self._log_artifact(path))
+            self._call(lambda: self._log_artifact(path))
 
     def _log_artifact(self, path: Path) -> None:
         import wandb
@@ -89,7 +93,23 @@ class WandbWriter(Writer):
         if self._joins:
             return
         timeout_s = FAILED_FINISH_TIMEOUT_S if self._failed else FINISH_TIMEOUT_S
-        guard(lambda: _within(timeout_s, lambda: self._run.finish(exit_code=int(self._failed))))
+        try:
+            self._call(lambda: self._run.finish(exit_code=int(self._failed)), timeout_s)
+        except WriterError:
+            if self._owns_process:
+                kill_process()
+            raise
+
+    def _call(self, action: Callable[[], Any], timeout_s: float | None = None) -> None:
+        """Call W&B; after a call that did not return in time no other is made."""
+        if self._hangs:
+            raise WriterError("W&B hangs")
+        limit_s = CALL_TIMEOUT_S if timeout_s is None else timeout_s
+        try:
+            guard(lambda: call_within(limit_s, action))
+        except WriterError as error:
+            self._hangs = isinstance(error.__cause__, TimeoutError)
+            raise
 
 
 def resolve_mode(asked: str, environ: Any, has_credentials: Callable[[], bool]) -> str:
@@ -121,13 +141,20 @@ def _is_in_sweep() -> bool:
     return wandb.run is not None and wandb.run.sweep_id is not None
 
 
+def _is_free() -> bool:
+    """Whether the caller's program has no run, which would be in the same process of W&B."""
+    import wandb
+
+    return wandb.run is None
+
+
 def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
     """Start W&B's own process, and the run in it."""
     import wandb
 
     id_file = _id_file(run_dir)
     run_id = id_file.read_text().strip() if id_file.exists() else None
-    apart = wandb.run is not None and not _is_in_sweep()  # a run of the caller's program stays its own
+    apart = not _is_free() and not _is_in_sweep()  # a run of the caller's program stays its own
     if apart and run_id is None:  # not that of the caller's run, where WANDB_RUN_ID is set
         run_id = secrets.token_hex(4)
     settings = wandb.Settings(
@@ -157,22 +184,3 @@ def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
 
 def _id_file(run_dir: Path) -> Path:
     return run_dir / "wandb_run_id"
-
-
-def _within(timeout_s: float, action: Callable[[], Any]) -> None:
-    """Call something that may never return; after timeout_s seconds its thread is abandoned with a TimeoutError."""
-    errors: list[Exception] = []
-
-    def call() -> None:
-        try:
-            action()
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=call, name="mjtrain-wandb", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    if errors:
-        raise errors[0]
-    if thread.is_alive():
-        raise TimeoutError(f"no answer for {timeout_s:g} s")
