@@ -1,6 +1,7 @@
 """Terms of the root, of several joints and of targets: computed by hand or by MuJoCo's own sensors, on both engines."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from mjtrain.config import ActionTerm, CommandTerm, EnvConfig, EventTerm, Observ
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
-from mjtrain.mdp import events, gait, observations, rewards, root, targets, terminations, velocity
+from mjtrain.mdp import events, gait, observations, randomization, rewards, root, targets, terminations, velocity
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
 from support.envs import ENGINES, NUM_ENVS, actions_for, make_env
@@ -172,6 +173,37 @@ def test_a_joint_of_the_wrong_kind_is_named(tmp_path: Path) -> None:
         root.base_lin_vel(env, joint="pitch")
     with pytest.raises(RequestError, match="joint x, pitch of the robot has no range"):
         rewards.joint_pos_limits(env, joints=("x", "pitch"))
+    for function in (root.base_ang_vel, root.projected_gravity, root.upright, root.flat_orientation):
+        with pytest.raises(RequestError, match="joint z is a slide; give a free joint or a hinge"):
+            function(env, joint="z")
+    for function in (root.base_height, root.forward_velocity):
+        with pytest.raises(RequestError, match="joint pitch is a hinge; give a free joint or a slide"):
+            function(env, joint="pitch")
+    with pytest.raises(RequestError, match="joint pitch is a hinge; give a slide"):
+        root.planar_lin_vel(env, x_joint="x", z_joint="pitch", pitch_joint="pitch")
+    with pytest.raises(RequestError, match="joint z is a slide; give a hinge"):
+        root.planar_lin_vel(env, x_joint="x", z_joint="z", pitch_joint="z")
+    env = make(tmp_path, FREE.replace('<joint type="ball"/>', '<joint name="ball" type="ball"/>'))
+    with pytest.raises(RequestError, match="joint ball is a ball joint; give a free joint or a slide"):
+        root.forward_velocity(env, joint="ball")
+    with pytest.raises(RequestError, match="joint base is a free joint; give a slide"):
+        root.planar_lin_vel(env, x_joint="base", z_joint="ankle", pitch_joint="hip")
+
+
+def test_terms_without_a_name_are_the_users_error(tmp_path: Path) -> None:
+    env = make(tmp_path, FREE)
+    worlds = Worlds(mask=env.terminated, qpos=env.state.qpos.clone(), qvel=env.state.qvel.clone())
+    calls: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("joint", lambda: rewards.joint_speed(env, joints=())),
+        ("joint", lambda: rewards.joint_pos_limits(env, joints=())),
+        ("joint", lambda: randomization.armature(env, worlds, joints=(), factor=(1.0, 2.0))),
+        ("sensor", lambda: rewards.undesired_contacts(env, sensors=())),
+        ("sensor", lambda: observations.sensors(env, sensors=())),
+        ("body", lambda: randomization.mass(env, worlds, bodies=(), factor=(1.0, 2.0))),
+    )
+    for kind, call in calls:
+        with pytest.raises(RequestError, match=f"no {kind} is named; give at least one expression"):
+            call()
 
 
 def test_joint_limits_are_those_of_the_file(tmp_path: Path) -> None:

@@ -4,18 +4,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from mjtrain.config import EnvConfig, RobotConfig
+from mjtrain import mdp
+from mjtrain.config import ActionTerm, EnvConfig, RobotConfig
 from mjtrain.env.env import Env
 from mjtrain.evaluation.eval_config import to_eval_config
-from mjtrain.mdp import tracking
+from mjtrain.mdp import objects, observations, rewards, tracking
 from mjtrain.mdp.reference import reference_of
 from mjtrain.motion.edit import cut
 from mjtrain.motion.files import read_motion, write_motion
+from mjtrain.motion.motion import make_motion
 from mjtrain.motion.skeleton import load_skeleton
 from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.drawing.ghost import list_ghost_geoms
 from mjtrain.sim.engines import make_engine
 from mjtrain_tasks.models import QUADRUPED
 from mjtrain_tasks.quadruped_track import CLIPS, MIRROR, make_env
@@ -85,7 +89,8 @@ def test_evaluations_start_in_the_first_frame() -> None:
 def test_more_episodes_start_where_they_failed(tmp_path: Path) -> None:
     config = make_env(CLIPS / "sit.npz")
     env = make(config, 256)
-    reference, failures = reference_of(env, "motion"), env.shared_sum("failures of sit.npz", 3, keep=0.98)
+    reference = reference_of(env, "motion")
+    failures = env.shared_sum(reference.failures, 3, keep=0.98)
     assert reference.bin_sizes.tolist() == [50, 50, 80]  # of 3.6 s; what is left over belongs to the last second
     failures.add(torch.tensor([0.0, 50.0, 0.0], dtype=torch.float64))
     assert failures.total.sum() == 0  # not before the end of the iteration
@@ -101,7 +106,7 @@ def test_more_episodes_start_where_they_failed(tmp_path: Path) -> None:
     state = env.state_dict()
     other = make(config, 256)
     other.load_state_dict(state)
-    again = other.shared_sum("failures of sit.npz", 3, keep=0.98)
+    again = other.shared_sum(reference.failures, 3, keep=0.98)
     assert torch.equal(again.total, failures.total)
     assert torch.equal(again.pending, failures.pending)
     action = torch.zeros(256, 12)
@@ -111,11 +116,55 @@ def test_more_episodes_start_where_they_failed(tmp_path: Path) -> None:
         assert torch.equal(env.observe()["actor"], other.observe()["actor"])
 
 
+@pytest.mark.parametrize("object_first", [True, False])
+def test_the_motion_is_that_of_the_robot_and_not_of_an_object(tmp_path: Path, object_first: bool) -> None:
+    cube = '<body><freejoint name="cube"/><geom size="0.1"/></body>'
+    robot = """
+    <body name="trunk" pos="0 0 1">
+      <freejoint name="trunk"/>
+      <geom size="0.1"/>
+      <body name="leg"><joint name="hip" axis="0 1 0"/><geom size="0.1" pos="0 0 -1"/></body>
+    </body>"""
+    bodies = cube + robot if object_first else robot + cube
+    file = tmp_path / "robot.xml"
+    file.write_text(
+        f"<mujoco><worldbody>{bodies}</worldbody><actuator><motor name='hip' joint='hip'/></actuator></mujoco>"
+    )
+    ahead = np.linspace(0, 1, 50)[:, None] * [1.0, 2.0, 3.0]
+    motion = make_motion(50, ahead, np.tile([1.0, 0, 0, 0], (50, 1)), np.full((50, 1), 0.2), ("hip",))
+    write_motion(tmp_path / "motion.npz", motion)
+    command = mdp.command(
+        tracking.motion_command, file=str(tmp_path / "motion.npz"), anchor_body="trunk", bodies=("trunk", "leg")
+    )
+    config = EnvConfig(
+        robot=str(file),
+        decimation=10,
+        episode_length_s=1.0,
+        actions={"all": ActionTerm()},
+        observations={"actor": {"hip": mdp.observation(observations.joint_pos, joint="hip")}},
+        rewards={"alive": mdp.reward(rewards.is_alive, 1.0)},
+        terminations={},
+        commands={"motion": mdp.refined(command.replace(before_reset=True), tracking.follow_motion)},
+        events={
+            "place": mdp.reset_event(objects.reset_place, object="cube", x=(5.0, 5.0), y=(6.0, 6.0), z=(7.0, 7.0)),
+            "start": mdp.reset_event(tracking.reset_to_motion, command="motion"),
+        },
+    )
+    env = make(config)
+    frames = env.command("motion")[:, 0].long()
+    assert frames.unique().numel() > 3
+    assert torch.allclose(env.qpos("trunk")[:, :3], torch.from_numpy(ahead).float()[frames], atol=1e-6)
+    assert torch.allclose(env.qvel("trunk")[:, :3], torch.tensor([50 / 49, 100 / 49, 150 / 49]), atol=1e-3)
+    assert (env.qpos("cube")[:, :3] == torch.tensor([5.0, 6.0, 7.0])).all(), "events leave each other's bodies alone"
+    assert set(list_ghost_geoms(env.engine.model)) == {env.engine.layout.bodies[name] for name in ("trunk", "leg")}
+
+
 @pytest.mark.parametrize("other", ["shorter", "another", "in two files"])
 def test_worlds_do_not_continue_in_another_motion(tmp_path: Path, other: str) -> None:
     """They begin again, because their frames would mean something else, or not exist."""
     file, paw = tmp_path / "paw.npz", read_motion(CLIPS / "paw.npz")
     trained = make(exact(CLIPS / "paw.npz", sampling="uniform"))
+    _count_failures(trained).fill_(3.0)
     state = trained.state_dict()
     again = trained.state_dict()["followed"]["motion"]
     assert again is state["followed"]["motion"], "a long motion is not summed for each checkpoint"
@@ -131,8 +180,34 @@ def test_worlds_do_not_continue_in_another_motion(tmp_path: Path, other: str) ->
     with pytest.raises(ValueError, match="command motion followed another motion"):
         env.load_state_dict(state)
     assert torch.equal(env.command("motion"), frames)
-    write_motion(tmp_path / "same.npz", paw)
-    make(exact(tmp_path / "same.npz", sampling="uniform")).load_state_dict(state)
+    env.load_shared(state)
+    assert (_count_failures(env) == 0).all(), "these are of another motion, also if it has the same number of bins"
+    (tmp_path / "same.npz").write_bytes((CLIPS / "paw.npz").read_bytes())
+    same = make(exact(tmp_path / "same.npz", sampling="uniform"))
+    same.load_state_dict(state)
+    assert (_count_failures(same) == 3).all()
+    write_motion(tmp_path / "saved_again.npz", paw)
+    make(exact(tmp_path / "saved_again.npz", sampling="uniform")).load_state_dict(state)
+
+
+def test_two_motions_of_one_file_name_count_failures_apart(tmp_path: Path) -> None:
+    command = exact(sampling="adaptive").commands["motion"]
+    commands = {"motion": command}
+    for name, clip in (("sit", "sit"), ("bow", "bow"), ("again", "bow")):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / "clip.npz"
+        file.write_bytes((CLIPS / f"{clip}.npz").read_bytes())
+        commands[name] = command.replace(params={**command.params, "file": str(file)})
+    commands["halves"] = commands["bow"].replace(params={**commands["bow"].params, "bin_s": 0.5})
+    env = make(replace(exact(), commands=commands))
+    _count_failures(env, "bow").fill_(1.0)
+    totals = {name: _count_failures(env, name).sum().item() for name in commands}
+    assert totals == {"motion": 0, "sit": 0, "bow": 3, "again": 3, "halves": 0}
+
+
+def _count_failures(env: Env, command: str = "motion") -> torch.Tensor:
+    reference = reference_of(env, command)
+    return env.shared_sum(reference.failures, len(reference.bin_sizes), keep=0.98).total
 
 
 def test_the_mirror_image_of_a_motion_is_seen_mirrored(tmp_path: Path) -> None:
@@ -189,9 +264,8 @@ def test_clips_are_drawn_by_their_weights(tmp_path: Path, sampling: str) -> None
     assert bow + paw == 1
     assert paw == pytest.approx(0.75, abs=0.07)
     if sampling == "adaptive":  # failures of a clip decide where it starts, not how often
-        env.shared_sum(f"failures of {tmp_path.name}", 10, keep=0.98).total[:] = torch.tensor(
-            [0.0, 9, 0, 0, 1, 0, 5, 5, 5]
-        )
+        counts = torch.tensor([0.0, 9, 0, 0, 1, 0, 5, 5, 5])
+        env.shared_sum(reference_of(env, "motion").failures, 10, keep=0.98).total[:] = counts
         env.reset(torch.ones(600, dtype=torch.bool))
         frames = env.command("motion")[:, 0]
         assert (frames >= 161).double().mean().item() == pytest.approx(0.75, abs=0.07)

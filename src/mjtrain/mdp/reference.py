@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,13 @@ class Reference:
 
     qvel: torch.Tensor
     """Shape (num_frames, nv)."""
+
+    root: str
+    """Free joint of the robot."""
+
+    failures: str
+    """Name of the failures that worlds count together. It depends on the content of the files, the tracked bodies and
+    the bins, and not on where the files are."""
 
     joint_positions: torch.Tensor
     """Hinges and slides of the robot, in the order of the model. Shape (num_frames, num_joints)."""
@@ -152,17 +160,26 @@ def _list(weights: tuple[float, ...]) -> str:
 
 
 _FOUND: WeakKeyDictionary[Env, dict[tuple[object, ...], Reference]] = WeakKeyDictionary()
+_PARAMS: WeakKeyDictionary[Env, dict[str, dict[str, Any]]] = WeakKeyDictionary()
 
 
 def reference_of(env: Env, command: str) -> Reference:
     """Return what a motion command follows."""
     known = _FOUND.setdefault(env, {})
     if (command,) not in known:
-        term = env.config.commands[command]
-        params = {**default_params(term.func), **term.params}
+        params = command_params(env, command)
         keys = ("file", "anchor_body", "bodies", "loop_s", "bin_s")
         known[(command,)] = load_reference(env, **{key: params[key] for key in keys})
     return known[(command,)]
+
+
+def command_params(env: Env, command: str) -> dict[str, Any]:
+    """Return the parameters of a command, with the defaults of its function."""
+    known = _PARAMS.setdefault(env, {})
+    if command not in known:
+        term = env.config.commands[command]
+        known[command] = {**default_params(term.func), **term.params}
+    return known[command]
 
 
 def load_reference(
@@ -224,6 +241,8 @@ def _load(env: Env, file: str, anchor_body: str, patterns: tuple[str, ...], loop
     return Reference(
         qpos=qpos,
         qvel=qvel,
+        root=skeleton.root,
+        failures=f"failures of motion {_checksum(files, anchor_body, patterns, float(loop_s), float(bin_s)):08x}",
         joint_positions=qpos[:, columns].contiguous(),
         joint_velocities=qvel[:, dofs].contiguous(),
         bodies=everything.select(rows - 1),
@@ -238,6 +257,14 @@ def _load(env: Env, file: str, anchor_body: str, patterns: tuple[str, ...], loop
         clips=tuple(path.stem for path in files),
         **_divide([clip.num_frames for clip in clips], max(1, round(bin_s * fps)), env.device),
     )
+
+
+def _checksum(files: list[Path], *settings: object) -> int:
+    """Return a checksum of the bytes of files, and of how they are used."""
+    found = zlib.crc32(repr(settings).encode())
+    for file in files:
+        found = zlib.crc32(file.read_bytes(), found)
+    return found
 
 
 def _divide(lengths: list[int], frames_per_bin: int, device: torch.device) -> dict[str, Any]:

@@ -7,7 +7,7 @@ forward. Functions with one parameter `joint` take the free joint, or that joint
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from mjtrain.config.limits import ANGLE, NONZERO
 from mjtrain.mdp import mirrors
@@ -18,8 +18,8 @@ from mjtrain.sim import rotations
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
 
-_FREE = 7
-"""Columns of a free joint in qpos."""
+_FREE = 6
+"""Columns of a free joint in qvel."""
 
 
 @mirrors.mirrored(mirrors.polar_vector)
@@ -45,7 +45,7 @@ def base_ang_vel(env: Env, *, joint: str) -> torch.Tensor:
     Returns:
         About x, y and z of the base. Shape (num_envs, 3), or (num_envs, 1) for a hinge.
     """
-    return env.qvel(joint)[:, 3:] if _is_free(env, joint) else env.qvel(joint)
+    return env.qvel(joint)[:, 3:] if _is_free(env, joint, "hinge") else env.qvel(joint)
 
 
 @mirrors.mirrored(mirrors.polar_vector)
@@ -58,7 +58,7 @@ def projected_gravity(env: Env, *, joint: str) -> torch.Tensor:
     Returns:
         Shape (num_envs, 3); along x and z of the base, shape (num_envs, 2), for a hinge.
     """
-    if not _is_free(env, joint):
+    if not _is_free(env, joint, "hinge"):
         angle = env.qpos(joint)
         return torch.cat([angle.sin(), -angle.cos()], dim=1)
     w, x, y, z = env.qpos(joint)[:, 3:].unbind(dim=1)
@@ -76,6 +76,9 @@ def planar_lin_vel(env: Env, *, x_joint: str, z_joint: str, pitch_joint: str) ->
     Returns:
         Ahead, up. Shape (num_envs, 2).
     """
+    for joint, kind in ((x_joint, "slide"), (z_joint, "slide"), (pitch_joint, "hinge")):
+        if _kind(env, joint) != kind:
+            raise RequestError(f"joint {joint} is a {_kind(env, joint)}; give a {kind}")
     x, z, angle = env.qvel(x_joint), env.qvel(z_joint), env.qpos(pitch_joint)
     return torch.cat([x * angle.cos() - z * angle.sin(), x * angle.sin() + z * angle.cos()], dim=1)
 
@@ -99,6 +102,7 @@ def forward_velocity(env: Env, *, joint: str) -> torch.Tensor:
     Returns:
         Shape (num_envs,).
     """
+    _is_free(env, joint, "slide")  # or else an error
     return env.qvel(joint)[:, 0]
 
 
@@ -185,20 +189,28 @@ def outside(values: torch.Tensor, low: float | None, high: float | None) -> torc
 
 def _height(env: Env, joint: str) -> torch.Tensor:
     pose = env.qpos(joint)
-    if not _is_free(env, joint):
+    if not _is_free(env, joint, "slide"):
         return pose[:, 0]
     return pose[:, 2] - env.ground.height(pose[:, :2])
 
 
 def _pose(env: Env, joint: str) -> torch.Tensor:
-    if not _is_free(env, joint):
+    if _kind(env, joint) != "free joint":
         raise RequestError(f"joint {joint} is not a free joint; for a planar root there is planar_lin_vel")
     return env.qpos(joint)
 
 
-def _is_free(env: Env, joint: str) -> bool:
-    """Tell a free joint from a slide or hinge."""
-    width = env.qpos(joint).shape[1]
-    if width not in (1, _FREE):
-        raise RequestError(f"joint {joint} is a ball joint; give a free joint, a slide or a hinge")
-    return width == _FREE
+def _is_free(env: Env, joint: str, other: Literal["hinge", "slide"]) -> bool:
+    """Tell a free joint from the one of a planar root that the function also takes."""
+    kind = _kind(env, joint)
+    if kind not in ("free joint", other):
+        raise RequestError(f"joint {joint} is a {kind}; give a free joint or a {other}")
+    return kind != other
+
+
+def _kind(env: Env, joint: str) -> str:
+    layout = env.engine.layout
+    place = layout.qvel[joint]
+    if place.stop - place.start > 1:
+        return "free joint" if place.stop - place.start == _FREE else "ball joint"
+    return "slide" if layout.velocities[place.start][1] == "m/s" else "hinge"

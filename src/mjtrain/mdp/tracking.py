@@ -11,21 +11,20 @@ an env step and before the next command; they compare the robot with the frame t
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from weakref import WeakKeyDictionary
 
-from mjtrain.config.functions import default_params
 from mjtrain.config.limits import AT_LEAST_0, FRACTION, MORE_THAN_0, Bounds
 from mjtrain.env.sampling import uniform
 from mjtrain.mdp import mirrors
-from mjtrain.mdp.reference import Reference, follows, load_reference, reference_of
+from mjtrain.mdp.reference import Reference, command_params, follows, load_reference, reference_of
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
     from mjtrain.env.events import Worlds
+    from mjtrain.env.shared import SharedSum
     from mjtrain.sim.robots.forward_kinematics import BodyStates
 
     Relative = tuple[torch.Tensor, torch.Tensor]
@@ -71,7 +70,7 @@ def motion_command(
         return reference.firsts[_draw(reference.weigh_clips(clip_weights), shares[:, 0])][:, None].float()
     weights = _weigh_bins(reference, clip_weights)
     if sampling == "adaptive":
-        failures = _failures(env, file, len(weights)).total
+        failures = _failures(env, reference).total
         weights = _adapt(reference, weights, failures, uniform_share, clip_weights)
     chosen = _draw(weights, shares[:, 0])
     inside = (shares[:, 1] * reference.bin_sizes[chosen]).long()
@@ -114,9 +113,9 @@ def _adapt(
     return uniform_share * weights + (1 - uniform_share) * rates
 
 
-def _failures(env: Env, file: str, num_bins: int):
+def _failures(env: Env, reference: Reference) -> SharedSum:
     """Return how many episodes failed in each bin, the last few hundred iterations more than those before."""
-    return env.shared_sum(f"failures of {Path(file).name}", num_bins, keep=0.98)
+    return env.shared_sum(reference.failures, len(reference.bin_sizes), keep=0.98)
 
 
 def follow_motion(env: Env, drawn: torch.Tensor, before: torch.Tensor | None) -> torch.Tensor:
@@ -148,9 +147,8 @@ def adaptive_sampling(env: Env, level: torch.Tensor, *, command: str) -> torch.T
         The entropy of the bins' probabilities as a fraction of the largest one: 1 while all are equal. Shape
         (num_envs,).
     """
-    reference, term = reference_of(env, command), env.config.commands[command]
-    params = {**default_params(term.func), **term.params}
-    failures = _failures(env, params["file"], len(reference.bin_sizes))
+    reference, params = reference_of(env, command), command_params(env, command)
+    failures = _failures(env, reference)
     bins = reference.bins[_frames(env, command, reference, 0)]
     failures.add(torch.zeros_like(failures.total).index_add(0, bins, env.terminated.double()))
     clip_weights = params.get("clip_weights", ())
@@ -189,21 +187,21 @@ def reset_to_motion(
     reference, layout = reference_of(env, command), env.engine.layout
     frames = env.drawn_command(command)[:, 0].long()
     qpos, qvel = _at(reference.qpos, frames), _at(reference.qvel, frames)
-    root = next(name for name, place in layout.qpos.items() if place.stop - place.start == 7)
-    place, motion = layout.qpos[root].start, layout.qvel[root].start
-    qpos[:, place : place + 2] += uniform(env, xy, 2)
-    qpos[:, place + 2] += uniform(env, z)
+    root, rates = layout.qpos[reference.root], layout.qvel[reference.root]
+    pose, motion = qpos[:, root], qvel[:, rates]
+    pose[:, :2] += uniform(env, xy, 2)
+    pose[:, 2] += uniform(env, z)
     roll, pitch = uniform(env, tilt, 2).unbind(dim=1)
     turn = rotations.from_euler(roll, pitch, uniform(env, yaw))
-    qpos[:, place + 3 : place + 7] = rotations.multiply(turn, qpos[:, place + 3 : place + 7])
-    qvel[:, motion : motion + 3] += uniform(env, linear_velocity, 3)
-    qvel[:, motion + 3 : motion + 6] += uniform(env, angular_velocity, 3)
-    joints = layout.qpos.select((".*",))
+    pose[:, 3:] = rotations.multiply(turn, pose[:, 3:])
+    motion[:, :3] += uniform(env, linear_velocity, 3)
+    motion[:, 3:] += uniform(env, angular_velocity, 3)
+    joints, dofs = layout.qpos.select((".*",)), layout.qvel.select((".*",))
     moved = qpos[:, joints] + uniform(env, position, qpos[:, joints].shape[1])
     low, high = reference.limits
-    qpos[:, joints] = torch.minimum(torch.maximum(moved, low), high)
-    worlds.qpos.copy_(qpos)
-    worlds.qvel.copy_(qvel)
+    # Other bodies of the model, such as objects, are left to other events.
+    worlds.qpos[:, root], worlds.qvel[:, rates] = pose, motion
+    worlds.qpos[:, joints], worlds.qvel[:, dofs] = torch.minimum(torch.maximum(moved, low), high), qvel[:, dofs]
 
 
 def motion_controls(

@@ -12,6 +12,7 @@ from mjtrain.sim.robots.forward_kinematics import BodyStates, ForwardKinematics
 from mjtrain.sim.robots.mirror import find_mirror
 from mjtrain.sim.robots.model import load_model, robot_only
 from mjtrain.sim.robots.read_layout import make_layout
+from mjtrain.sim.robots.start import find_root
 
 
 class Skeleton:
@@ -26,8 +27,8 @@ class Skeleton:
         free = [name for name, place in self.layout.qpos.items() if place.stop - place.start == 7]
         if not free:
             raise RequestError("the robot has no named free joint; a motion is of a robot that moves freely")
-        self.root = free[0]
-        """Its free joint, the first of the model."""
+        self.root: str = model.joint(find_root(model)).name
+        """Its free joint."""
         self.joints = tuple(self.layout.qpos.match((".*",))) if len(self.layout.qpos) > len(free) else ()
         """Hinges and slides, in the order of the model."""
         self.bodies = tuple(model.body(index).name or f"body {index}" for index in range(1, model.nbody))

@@ -6,18 +6,19 @@ import mujoco
 import numpy as np
 
 from mjtrain.sim.drawing.scene import list_visible
+from mjtrain.sim.robots.start import find_root
 
 COLOR = (0.2, 0.75, 0.5, 0.3)
 """Red, green, blue and opacity."""
 
 
 def list_ghost_geoms(model: mujoco.MjModel) -> dict[int, list[int]]:
-    """Return the visible geoms of the robot by body: the first named free one, and what hangs from it."""
-    free = [joint for joint in np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE) if model.joint(joint).name]
+    """Return the visible geoms of the robot by body: what has its free joint, and what hangs from it."""
+    root = find_root(model)
     found: dict[int, list[int]] = {}
     for geom in list_visible(model):
         body = int(model.geom_bodyid[geom])
-        if free and model.body_rootid[body] == model.body_rootid[model.jnt_bodyid[free[0]]]:
+        if root >= 0 and model.body_rootid[body] == model.jnt_bodyid[root]:
             found.setdefault(body, []).append(geom)
     return found
 

@@ -72,6 +72,9 @@ class Columns(dict[str, slice]):
             Hinges and slides in the order of the model, for joints. Other parts in the order of the patterns, as
             `match_names` does: terms pair the sensors of feet with other lists. None twice.
         """
+        patterns = list(patterns)
+        if not patterns:
+            raise RequestError(f"no {self._kind} is named; give at least one expression, such as '.*' for all")
         if self._scalar is None:
             return match_names(patterns, self, self._kind)
         found = set()
@@ -229,6 +232,8 @@ class Layout:
                 rows = [row for part in parts for row in range(part.start, part.stop)]
             else:
                 named = {"body": self.bodies, "geom": self.geoms, "actuator": self.actuators}[kind]
+                if not patterns:
+                    raise RequestError(f"no {kind} is named; give at least one expression, such as '.*' for all")
                 rows = [named[name] for name in match_names(patterns, named, kind)]
             self.found_rows[key] = torch.tensor(rows, device=self.default_qpos.device)
         return self.found_rows[key]

@@ -1,6 +1,7 @@
-"""The state in which episodes begin; without torch, which the processes that draw must not import."""
+"""The state in which episodes begin, and the root of the robot; without torch, for the processes that draw."""
 
 import mujoco
+import numpy as np
 
 
 def make_start(model: mujoco.MjModel) -> mujoco.MjData:
@@ -16,3 +17,16 @@ def make_start(model: mujoco.MjModel) -> mujoco.MjData:
 def find_home(model: mujoco.MjModel) -> int:
     """Return the index of keyframe "home"; -1 without it, for which MuJoCo resets to the reference pose."""
     return mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
+
+
+def find_root(model: mujoco.MjModel) -> int:
+    """Return the free joint of the robot, by its index; -1 if no free joint has a name.
+
+    Objects have free joints, too, and may come first. The robot's is the first from which hinges or slides hang, or
+    else the first.
+    """
+    free = [int(joint) for joint in np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)]
+    named = [joint for joint in free if model.joint(joint).name]
+    is_scalar = np.isin(model.jnt_type, (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE))
+    jointed = set(model.body_rootid[model.jnt_bodyid[is_scalar]].tolist())
+    return next((joint for joint in named if int(model.jnt_bodyid[joint]) in jointed), next(iter(named), -1))
