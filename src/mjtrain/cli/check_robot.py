@@ -1,10 +1,9 @@
 """The command check-robot."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mjtrain.cli.command import run_command, take_first
+from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import parse
 
 
@@ -16,12 +15,9 @@ class Options:
     """Keyframe of the default pose. Default: home if there is one, else the reference pose."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("check-robot")
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, or 2 if the robot cannot be used."""
-    run_command("check-robot", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     file, args = take_first(argv, "FILE", "the file comes first, as in mjtrain check-robot robot.xml")
     options = parse(
         Options,

@@ -9,9 +9,11 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.standard_streams import (
@@ -59,6 +61,26 @@ def run_command(
                 sys.exit(1)
         if told is not None:
             raise told
+
+
+class Main(Protocol):
+    """The function of a command."""
+
+    def __call__(self, argv: Sequence[str] | None = None) -> None:
+        """Run the command, by default with the arguments of this process."""
+
+
+def command(name: str, *, prints_result: bool = True) -> Callable[[Callable[[list[str]], None]], Main]:
+    """Decorate the body of a command, which takes its arguments, to run as `run_command` says."""
+
+    def decorate(body: Callable[[list[str]], None]) -> Main:
+        @wraps(body)
+        def main(argv: Sequence[str] | None = None) -> None:
+            run_command(name, body, argv, prints_result=prints_result)
+
+        return main
+
+    return decorate
 
 
 def _skip_last_collection() -> None:

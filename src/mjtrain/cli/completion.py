@@ -3,13 +3,12 @@
 import contextlib
 import dataclasses
 import io
-from collections.abc import Sequence
 from typing import Annotated, Any, Union
 
 import tyro
 
 from mjtrain.cli import check_robot, doctor, export, init, list_tasks, plot, runs, scaling, sweep, train
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import command
 from mjtrain.cli.env_flags import with_env
 from mjtrain.cli.main import COMMANDS
 from mjtrain.cli.parsing import parse
@@ -46,12 +45,9 @@ class _PlayOptions:
     env: EnvConfig
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("completion")
+def main(args: list[str]) -> None:
     """Run the command; the process ends with status 0, or 2 if the request was wrong."""
-    run_command("completion", _main, argv)
-
-
-def _main(args: list[str]) -> None:
     if not args or {"-h", "--help"} & set(args):
         print(
             "usage: mjtrain completion {bash}\n\nPrint a completion script for the tasks and flags "

@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mjtrain.cli.command import run_command, take_first
+from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 
@@ -110,12 +109,9 @@ class Options:
     """Print the report as JSON."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("deploy")
+def main(argv: list[str]) -> None:
     """Run the command; status 0, 1 if a limit or a failure stopped the robot, 2 if the request was wrong."""
-    run_command("deploy", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     place, args = take_first(argv, "POLICY", "the policy comes first, as in deploy POLICY [options]")
     options = parse(Options, args, prog=f"deploy {place}", description=DESCRIPTION)
     _check(options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
 from mjtrain.config import Backend, GpuIds, LaunchConfig
 from mjtrain.runtime.files import check_writable, saying_where, write_out
@@ -71,12 +71,9 @@ class Options:
     """File to write all findings to, as JSON; of several processes, the first writes it. Left out: none."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("doctor")
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1 if a run would fail, or 2 if the request was wrong."""
-    run_command("doctor", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     options = parse(
         Options,
         argv,

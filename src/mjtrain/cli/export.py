@@ -1,10 +1,9 @@
 """The command export."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mjtrain.cli.command import run_command, take_first
+from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 
@@ -31,12 +30,9 @@ class Options:
     """Folder below which runs live."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("export")
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1 if a file was found wrong, or 2 if the request was wrong."""
-    run_command("export", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     place, args = take_first(argv, "RUN", "the run comes first, as in export RUN [options]")
     options = parse(
         Options,

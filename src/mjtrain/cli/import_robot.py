@@ -1,19 +1,15 @@
 """The command import-robot."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from mjtrain.cli.command import run_command, take_first
+from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import parse
 from mjtrain.config.robot_import import ImportConfig
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("import-robot")
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, or 2 if the request was wrong."""
-    run_command("import-robot", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     file, args = take_first(argv, "FILE", "the file comes first, as in mjtrain import-robot robot.urdf [options]")
     config = parse(
         ImportConfig,

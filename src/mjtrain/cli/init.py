@@ -1,10 +1,9 @@
 """The command init."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mjtrain.cli.command import run_command, take_first
+from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import parse
 
 
@@ -16,12 +15,9 @@ class Options:
     """Folder in which the project's own folder is made."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("init")
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, or 2 if the request was wrong."""
-    run_command("init", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     name, args = take_first(argv, "NAME", "the name comes first, as in mjtrain init my_robots")
     options = parse(
         Options,

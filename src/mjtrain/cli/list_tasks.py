@@ -4,10 +4,9 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import command
 from mjtrain.env.catalog import list_tasks, summarise_task
 
 
@@ -19,12 +18,9 @@ class Options:
     """Print JSON, with the factory and the package of each task."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("list-tasks")
+def main(args: list[str]) -> None:
     """Run the command; the process ends with status 0, or 2 if the request was wrong."""
-    run_command("list-tasks", _main, argv)
-
-
-def _main(args: list[str]) -> None:
     options = Options(json=args == ["--json"])
     if args and not options.json:
         from mjtrain.cli.parsing import parse  # tyro takes longer to import than this command to run

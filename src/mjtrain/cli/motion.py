@@ -1,11 +1,10 @@
 """The command motion."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError, suggest
@@ -126,12 +125,9 @@ class RecordOptions:
     """Run the code that the run directory names, see play."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("motion")
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1, or 2 if the request was wrong."""
-    run_command("motion", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     actions = {"convert": _convert, "info": _info, "play": _play, "record": _record}
     word, *args = argv or ["--help"]
     if word in ("-h", "--help"):

@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mjtrain.cli.command import run_command, take_first
+from mjtrain.cli.command import command, take_first
 from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, with_env
 from mjtrain.cli.parsing import parse, parse_known
 from mjtrain.config import EnvConfig, PlayConfig
@@ -30,12 +30,9 @@ class _EnvOptions:
     env: EnvConfig
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("play")
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1, 2, or 128 plus the number of the signal that stopped it."""
-    run_command("play", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     if argv[:1] == ["--help-all"]:  # all options depend on the task
         argv = ["--help"]
     task, args = take_first(argv, "TASK", f"the task comes first, as in {USAGE}; list-tasks prints the names")

@@ -1,12 +1,11 @@
 """The command plot."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import describe_skipped
@@ -30,12 +29,9 @@ class Options:
     """Folder below which runs of tasks live."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("plot")
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, or 2 if the request was wrong."""
-    run_command("plot", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     first_flag = next((at for at, word in enumerate(argv) if word.startswith("-")), len(argv))
     places, args = argv[:first_flag], argv[first_flag:]
     options = parse(

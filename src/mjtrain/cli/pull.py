@@ -1,10 +1,9 @@
 """The command pull."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 
@@ -21,12 +20,9 @@ class Options:
     """A policy to copy."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("pull")
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1 if it failed, or 2 if the request was wrong."""
-    run_command("pull", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     words = [word for word in argv if not word.startswith("-")]
     args = argv[len(words) :] if words else ["--help"]
     parse(Options, args, prog="pull SOURCE [DIR]", description=DESCRIPTION)

@@ -1,11 +1,10 @@
 """The command push."""
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 
@@ -41,12 +40,9 @@ class Options:
     """Folder below which runs live."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("push")
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1 if it failed, or 2 if the request was wrong."""
-    run_command("push", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     words, args = (argv[:2], argv[2:]) if not {"-h", "--help"} & set(argv) else (["RUN", "DESTINATION"], ["--help"])
     if len(words) < 2 or any(word.startswith("-") for word in words):
         raise RequestError("the policy and the place come first, as in push RUN DESTINATION [options]")

@@ -3,12 +3,11 @@
 import json
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import describe_skipped
@@ -29,12 +28,9 @@ class Options:
     """Print JSON instead of a table."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("runs")
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, or 2 if the request was wrong."""
-    run_command("runs", _main, argv)
-
-
-def _main(argv: list[str]) -> None:
     task, args = (argv[0], argv[1:]) if argv and not argv[0].startswith("-") else (None, argv)
     options = parse(
         Options,

@@ -1,12 +1,11 @@
 """The command scaling."""
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mjtrain.cli.command import run_command, split_task
+from mjtrain.cli.command import command, split_task
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 
@@ -35,12 +34,9 @@ class Options:
     """Folder for the table, scaling.json, scaling.png and the runs."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("scaling", prints_result=False)
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1 if a run failed, or 2 if the request was wrong."""
-    run_command("scaling", _main, argv, prints_result=False)
-
-
-def _main(argv: list[str]) -> None:
     task, args, train_flags = split_task(argv, "scaling TASK")
     options = parse(
         Options,

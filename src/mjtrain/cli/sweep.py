@@ -1,14 +1,13 @@
 """The command sweep."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from mjtrain.cli.command import run_command, split_task
+from mjtrain.cli.command import command, split_task
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import shorten
@@ -84,16 +83,13 @@ class Options:
     """Folder of the sweep. If it holds the same sweep, that sweep is resumed. Default: sweeps/{task}."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("sweep", prints_result=False)
+def main(argv: list[str]) -> None:
     """Run the command.
 
     The process ends with status 0, 1 if no trial was complete or the disk is full, 2 if the request was wrong, and 128
     plus the number of the signal that stopped it.
     """
-    run_command("sweep", _main, argv, prints_result=False)
-
-
-def _main(argv: list[str]) -> None:
     task, args, train_flags = split_task(argv, "sweep TASK --param …")
     options = parse(
         Options,

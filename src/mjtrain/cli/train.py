@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import command
 from mjtrain.cli.env_flags import add_named_parts, expand_agent_flags, expand_robot_file, join_repeated, with_env
 from mjtrain.cli.parsing import parse, without_rare
 from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig, TrainConfig
@@ -36,12 +36,9 @@ class AllOptions(_Options):
     agent: AgentConfig
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command("train", prints_result=False)
+def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1, 2, or 128 plus the number of the signal that stopped it."""
-    run_command("train", _main, argv, prints_result=False)
-
-
-def _main(argv: list[str]) -> None:
     if not argv or argv[0] in ("-h", "--help", "--help-all"):
         _print_help("train TASK", RunConfig())
         return
