@@ -159,7 +159,6 @@ def _count_hidden(findings: Sequence["Finding"]) -> list[str]:
 
 
 def _would_fail(findings: Sequence["Finding"]) -> bool:
-    """Return whether a run would fail."""
     return any(finding.result == "failure" for finding in findings)
 
 

@@ -64,7 +64,6 @@ def main(argv: list[str]) -> None:
 
 
 def _write(place: str, options: Options, folder: Path) -> None:
-    """Write the bundle of a run."""
     from mjtrain.api import play, print_notices
     from mjtrain.config import LaunchConfig
     from mjtrain.evaluation.export.export_policy import find_run_to_export

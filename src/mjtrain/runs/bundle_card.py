@@ -97,7 +97,6 @@ def _body(task: str, front: Mapping[str, Any]) -> str:
 
 
 def _rows(figures: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return a row for each quantity."""
     rows = []
     for name, value in figures.items():
         if not isinstance(value, Mapping):

@@ -75,7 +75,6 @@ def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any
 
 
 def _describe_motion(described: dict[str, Any], env: Env) -> dict[str, Any]:
-    """Describe the motion that a policy tracks, if it does."""
     for name, command in described["commands"].items():
         if command["func"] == "mjtrain.mdp.tracking:motion_command":
             reference, anchor = reference_of(env, name), command["params"]["anchor_body"]

@@ -11,10 +11,9 @@ from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.evaluation.policy_player import PolicyPlayer
 from mjtrain.learning.registry import make_policy
-from mjtrain.runs.bundle import WEIGHTS
-from mjtrain.runs.checkpoint import load_checkpoint, recorded_learner
+from mjtrain.runs.checkpoint import recorded_learner
 from mjtrain.runs.trained_run import TrainedRun, may_be_played_as
-from mjtrain.runs.weights import read_weights
+from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.worker import Stream, derive_seed
@@ -69,8 +68,7 @@ class Player(PolicyPlayer):
         self._take(self._read(checkpoint), checkpoint)
 
     def _read(self, checkpoint: Path) -> dict[str, Any]:
-        load = read_weights if checkpoint.name == WEIGHTS else load_checkpoint
-        content = load(checkpoint, str(self.env.device))
+        content = read_networks(checkpoint, str(self.env.device))
         theirs = content.get("infos", {}).get("task")
         if theirs is not None and not may_be_played_as(theirs, self.run.task):
             raise RequestError(f"checkpoint {checkpoint}: is of task {theirs}, and this is {self.run.task}")

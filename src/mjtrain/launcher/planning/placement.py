@@ -271,7 +271,6 @@ def _choose_gpus(config: LaunchConfig, host: Host) -> tuple[int, ...]:
 
 
 def _number_ranks(config: LaunchConfig, shares: Sequence[_Share]) -> tuple[RankContext, ...]:
-    """Number the ranks of all hosts, host by host."""
     counts = [share.num_ranks for share in shares]
     places = [(node_rank, local_rank) for node_rank, count in enumerate(counts) for local_rank in range(count)]
     return tuple(

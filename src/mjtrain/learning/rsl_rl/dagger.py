@@ -115,7 +115,6 @@ class Dagger(Distillation):
         return {"behavior": behavior} | ({} if self._head is None else {"auxiliary": auxiliary})
 
     def _decay_learning_rate(self) -> None:
-        """Set the step size of this iteration."""
         first, last = self._rates
         done = min(1.0, (self.num_updates - 1) / self._rate_iterations)
         self.learning_rate = last + (first - last) * (1 + math.cos(math.pi * done)) / 2

@@ -116,7 +116,6 @@ def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:
 
 
 def _fetch_robot(storage: Storage, objects: dict[str, int], run_dir: Path) -> None:
-    """Download the run's copy of its robot."""
     for name, size in objects.items():
         path = run_dir / name
         if os.path.normpath(name) == name and Path(name).parts[0] == "robot" and not path.exists():
