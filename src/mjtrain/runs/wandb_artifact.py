@@ -55,7 +55,8 @@ def call_within(timeout_s: float, action: Callable[[], _T]) -> _T:
 
     thread = threading.Thread(target=call, name="mjtrain-wandb", daemon=True)
     thread.start()
-    thread.join(timeout_s)
+    for _ in range(10):  # a process that was stopped has used up one of these waits, not all
+        thread.join(timeout_s / 10)
     if errors:
         raise errors[0]
     if not values:
