@@ -50,6 +50,21 @@ def test_a_reader_that_has_enough_is_no_error(
     assert (code, capsys.readouterr().err) == (status, "")
 
 
+@pytest.mark.parametrize(("words", "status"), [("--version", 0), ("trian", 2)])
+def test_a_thread_that_never_ends_does_not_keep_a_command(words: str, status: int) -> None:
+    code = (
+        "import sys, threading, time\n"
+        "from mjtrain.cli import command, main\n"
+        "command.THREADS_GRACE_S = 0.5\n"
+        "threading.Thread(target=time.sleep, args=(10_000,), name='bridge').start()\n"
+        "main.main()\n"
+    )
+    command = [sys.executable, "-c", code, words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(20), check=False)
+    assert done.returncode == status
+    assert done.stderr.endswith("waiting for threads that have not ended, at most 0.5 s: bridge\n")
+
+
 def test_a_limit_of_addresses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     def load(_: list[str]) -> None:
         raise ImportError("libtorch_cpu.so: failed to map segment from shared object")

@@ -1,6 +1,7 @@
 """What all commands have in common: the version, one-line errors, and the exit status."""
 
 import atexit
+import contextlib
 import errno
 import gc
 import os
@@ -8,7 +9,9 @@ import re
 import select
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from importlib.metadata import version
 from itertools import pairwise
@@ -17,12 +20,16 @@ from typing import Protocol
 
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.standard_streams import (
+    flush_standard_streams,
     lenient_streams,
     open_missing_streams,
     printable,
     show_crashes,
     write_to_stderr,
 )
+
+THREADS_GRACE_S = 30.0
+"""How long a command that is done waits for threads of a task, in seconds."""
 
 
 def run_command(
@@ -45,7 +52,8 @@ def run_command(
     open_missing_streams()
     show_crashes()
     atexit.register(_skip_last_collection)
-    with lenient_streams() as find_error:
+    ends_process = end_despite_threads() if argv is None else contextlib.nullcontext()
+    with ends_process, lenient_streams() as find_error:
         args = list(sys.argv[1:] if argv is None else argv)
         told: SystemExit | None = None
         try:
@@ -81,6 +89,43 @@ def command(name: str, *, prints_result: bool = True) -> Callable[[Callable[[lis
         return main
 
     return decorate
+
+
+@contextlib.contextmanager
+def end_despite_threads() -> Iterator[None]:
+    """End this process after the with block, although Python would wait for threads of a task that never end."""
+    status = 1
+    try:
+        yield
+        status = 0
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        raise
+    finally:
+        if _find_threads():
+            threading.Thread(target=_end_threads, args=(status,), daemon=True).start()
+
+
+def _find_threads() -> list[str]:
+    """Name the threads that Python waits for at its end."""
+    threads = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
+    return sorted(thread.name for thread in threads if not thread.daemon)
+
+
+def _end_threads(status: int) -> None:
+    told, begin_s = False, time.monotonic()
+    while names := _find_threads():
+        waited_s = time.monotonic() - begin_s
+        if not told and waited_s > THREADS_GRACE_S / 10:
+            told = True
+            write_to_stderr(
+                f"waiting for threads that have not ended, at most {THREADS_GRACE_S:g} s: {', '.join(names)}"
+            )
+        if waited_s > THREADS_GRACE_S:
+            atexit._run_exitfuncs()  # as at the end of Python
+            flush_standard_streams()
+            os._exit(status)
+        time.sleep(0.02)
 
 
 def _skip_last_collection() -> None:

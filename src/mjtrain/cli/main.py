@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from mjtrain.cli.command import run_command
+from mjtrain.cli.command import end_despite_threads, run_command
 from mjtrain.runtime.errors import RequestError, suggest
 
 COMMANDS = {
@@ -32,8 +32,18 @@ USAGE = "mjtrain COMMAND [options]"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command named by the first argument; the exit status is that of the command."""
-    args = list(sys.argv[1:] if argv is None else argv)
+    """Run the command named by the first argument; the exit status is that of the command.
+
+    With the arguments of this process, the process ends afterwards although threads of a task may still run.
+    """
+    if argv is not None:
+        _dispatch(list(argv))
+        return
+    with end_despite_threads():
+        _dispatch(sys.argv[1:])
+
+
+def _dispatch(args: list[str]) -> None:
     if args and args[0] in COMMANDS:
         importlib.import_module(f"mjtrain.cli.{args[0].replace('-', '_')}").main(args[1:])
     else:

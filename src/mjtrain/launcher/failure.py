@@ -11,7 +11,7 @@ from typing import Any
 
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.launcher.ipc.host_connection import HostConnection
-from mjtrain.runtime.errors import INJECTED, message_of
+from mjtrain.runtime.errors import INJECTED, first_line_of
 
 RULE = "-" * 100
 
@@ -134,7 +134,7 @@ def failure_of(error: BaseException, *, rank: int, host: str, phase: str) -> Fai
     """Describe an exception in this process."""
     return Failure(
         summary=summarise(error),
-        detail="".join(traceback.format_exception(error)),
+        detail=shorten("".join(traceback.format_exception(error))),
         rank=rank,
         host=host,
         phase=phase,
@@ -143,8 +143,8 @@ def failure_of(error: BaseException, *, rank: int, host: str, phase: str) -> Fai
 
 def summarise(error: BaseException) -> str:
     """Name an exception and the first line of its message."""
-    text = message_of(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+    text = first_line_of(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def shorten(text: str) -> str:

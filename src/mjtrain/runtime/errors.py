@@ -9,6 +9,8 @@ INJECTED = "after injected fault "
 """In the cause of a failure that followed upon --inject-fault, what comes before the fault."""
 
 
+_MAX_LINE = 2000
+
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 """Errors that may pass: the process or the machine is out of descriptors or memory at this moment."""
 
@@ -50,6 +52,14 @@ def message_of(error: BaseException) -> str:
         return str(error)
     except Exception as second:
         return f"(its __str__ raises {type(second).__name__})"
+
+
+def first_line_of(error: BaseException) -> str:
+    """Return the first line of an exception's message, without its middle if it is very long; empty without one."""
+    line = next(iter(message_of(error).strip().splitlines()), "")
+    left_out = len(line) - _MAX_LINE
+    half = _MAX_LINE // 2
+    return line if left_out <= 0 else f"{line[:half]} [{left_out} characters left out] {line[-half:]}"
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6) -> str:

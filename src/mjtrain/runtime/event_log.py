@@ -12,7 +12,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from mjtrain.runtime.errors import INJECTED, RequestError, message_of
+from mjtrain.runtime.errors import INJECTED, RequestError, first_line_of
 from mjtrain.runtime.files import read_regular
 
 METRICS_FILE = "metrics.jsonl"
@@ -124,7 +124,7 @@ def _describe_end(error: BaseException) -> dict[str, Any]:
         return {"how": "stopped", "signal": "SIGINT"}
     if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > 128:
         return {"how": "stopped", "signal": signal.Signals(error.code - 128).name}
-    text = next(iter(message_of(error).strip().splitlines()), "")
+    text = first_line_of(error)
     name = "" if type(error).__name__ in ("RankFailedError", "NotSavedError") else type(error).__name__
     cause = ": ".join(filter(None, (name, text)))
     if INJECTED not in cause:  # an exception of the rank's own; the launcher's note on it knows

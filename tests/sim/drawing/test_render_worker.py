@@ -1,5 +1,7 @@
 import os
+import resource
 import sys
+import tempfile
 from pathlib import Path
 
 import mujoco
@@ -77,6 +79,21 @@ def test_a_driver_may_print_what_is_not_utf_8(tmp_path: Path) -> None:
         assert [video.path.name for video in videos.finish(patience(60))] == ["clip.mp4"]
     finally:
         videos.close()
+
+
+def test_a_full_disk_is_said_and_leaves_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = robot_only(RobotConfig(spec=load_hanging))
+    with pytest.raises(OSError, match="No space left"):
+        save_model(config, Path("/dev/full"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            FrameRenderer(config)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 @needs_drawing

@@ -144,4 +144,5 @@ def write_torchscript(policy: Policy, path: Path) -> None:
             exported = torch.jit.trace(module, tuple(make_examples(policy).values()))
         else:
             exported = torch.jit.script(module)
-        exported.save(str(path))  # pyright: ignore[reportAttributeAccessIssue]
+        content = exported.save_to_buffer()  # pyright: ignore[reportAttributeAccessIssue]
+    path.write_bytes(content)  # torch itself raises a RuntimeError where the disk is full

@@ -128,7 +128,7 @@ class SupervisorClient:
             "interrupted" if interrupted else "failed",
             pickled,
             traceback=shorten(text),
-            summary=shorten(summarise(error)),
+            summary=summarise(error),
             phase=heartbeat.current.phase,
             retry=not isinstance(error, RequestError),
             complaint=is_complaint(error),

@@ -26,15 +26,19 @@ class FrameRenderer:
         backend = resolve_backend(os.environ, has_library)
         handle, self._model_file = tempfile.mkstemp(suffix=".mjb")
         os.close(handle)
-        save_model(config, Path(self._model_file))
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "mjtrain.sim.drawing.frame_worker", self._model_file, *map(str, SIZE)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, "MUJOCO_GL": backend},
-        )
+        try:
+            save_model(config, Path(self._model_file))
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mjtrain.sim.drawing.frame_worker", self._model_file, *map(str, SIZE)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env={**os.environ, "MUJOCO_GL": backend},
+            )
+        except BaseException:
+            Path(self._model_file).unlink(missing_ok=True)
+            raise
 
     def render(self, qpos: torch.Tensor) -> tuple[np.ndarray, ...]:
         """Return a picture of each world. Shape (num_envs, nq) to uint8 of shape (height, width, 3)."""

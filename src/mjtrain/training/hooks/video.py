@@ -1,5 +1,6 @@
 """Videos of a training."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -48,6 +49,8 @@ class VideoHook(Hook):
             self._renderer = VideoRenderer(model_file, environ)
         except OSError as error:
             self._give_up(error)
+            with contextlib.suppress(OSError):
+                model_file.unlink(missing_ok=True)
 
     def __enter__(self) -> "VideoHook":
         self._learner.after_step = self._recorder.after_step
