@@ -74,6 +74,16 @@ def test_a_function_that_leaves_this_process_has_failed(error: BaseException, ca
     assert '"how": "failed"' in (tmp_path / "metrics.jsonl").read_text()
 
 
+def test_the_signal_that_kills_the_agent_is_named() -> None:
+    def kill_parent(context: RankContext) -> None:
+        if context.rank == 1:
+            os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(patience(60))
+
+    with pytest.raises(mjtrain.RankFailedError, match="the process that starts its ranks was killed by SIGKILL"):
+        mjtrain.launch(kill_parent, launch=TWO)
+
+
 def test_a_signal_while_a_robot_is_made_is_none_of_its_function() -> None:
     def make() -> None:
         signal.raise_signal(signal.SIGTERM)

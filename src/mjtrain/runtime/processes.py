@@ -93,6 +93,18 @@ def is_ending(pid: int) -> bool:
     return fields[0] in "ZX" or bool(int(fields[6]) & _PF_EXITING)
 
 
+def read_exit_code(pid: int) -> int | None:
+    """Return how a process ended that its parent has not waited for: its status, or minus the signal that killed it.
+
+    None where it runs, is gone, or may not be looked at.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return os.waitstatus_to_exitcode(int(fields[-1])) if fields[0] == "Z" else None
+
+
 def send_signal(pids: Iterable[int], signum: int) -> None:
     """Signal processes; those that are gone, or are not ours to signal, are left out."""
     for pid in pids:

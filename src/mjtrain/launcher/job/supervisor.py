@@ -310,7 +310,8 @@ class Supervisor:
     def _find_failure(self, now_s: float) -> Failure | None:
         states, spawner_exit_code = list(self._states.values()), self._processes.first_exit_code
         if self._suspect_s is not None and now_s - self._suspect_s > self._settle_s():
-            return self._diagnosis.explain(spawner_exit_code, self._agent_lost)
+            agent_pid = self._agent_pids[0] if self._agent_pids else None
+            return self._diagnosis.explain(spawner_exit_code, self._agent_lost, agent_pid)
         if self._processes.lost:
             return Failure(summary="the reaper process ended unexpectedly")
         if self._suspect_s is None and spawner_exit_code is not None:
