@@ -7,7 +7,9 @@ import torch
 
 from mjtrain.config import EnvConfig
 from mjtrain.env.catalog import load_task
-from mjtrain.mdp import truncation
+from mjtrain.env.env import Env
+from mjtrain.env.events import Worlds
+from mjtrain.mdp import reset_event, truncation
 from mjtrain.mdp.terminations import time_out
 from support.envs import actions_for, make_env
 
@@ -50,6 +52,25 @@ def test_they_change_nothing_else(task: str) -> None:
         ends += one.final_observations is not None
     assert ends > 1
     assert torch.equal(one.rng.get_state(), other.rng.get_state())
+
+
+def test_reset_events_see_the_frames_that_they_would_see_otherwise() -> None:
+    seen: list[torch.Tensor] = []
+
+    def look(env: Env, worlds: Worlds) -> None:
+        camera, config = next(iter(env.config.cameras.items()))
+        seen.append(env.cameras.images(camera, config.streams[0]).clone())
+
+    config = short("Cartpole-Balance-Vision")
+    config = replace(config, events={**config.events, "look": reset_event(look)})
+    for keeps in (False, True):
+        env = make_env(config, num_envs=2)
+        env.keeps_final_observations = keeps
+        for action in actions_for(env, env.max_episode_steps):
+            env.step(action)
+    without, with_them = seen[: len(seen) // 2], seen[len(seen) // 2 :]
+    assert len(without) == 1 + env.max_episode_steps
+    assert all(torch.equal(one, other) for one, other in zip(without, with_them, strict=True))
 
 
 def test_a_history_ends_with_the_last_reading() -> None:

@@ -90,6 +90,10 @@ class Cameras:
                 image = self._renderer.images[name][stream]
                 kept.copy_(image if due[name] else torch.where(begun[:, None, None, None], image, kept))
 
+    def frames(self) -> list[torch.Tensor]:
+        """Return the last frames of all cameras, live; see `images`."""
+        return [self.images(name, stream) for name, config in self._configs.items() for stream in config.streams]
+
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""
         return {f"{name}.{stream}": image for name, kept in self._kept.items() for stream, image in kept.items()}

@@ -96,7 +96,7 @@ def _list_containers(space: dict[str, Any]) -> list[Any]:
 def preserving_state(core: EnvCore, observations: Observations, cameras: Cameras) -> Iterator[None]:
     """Undo at the end of the block what observing draws and remembers, so that the worlds continue as without it."""
     rng, memory, clock = core.rng.get_state(), core.memory.state_dict(), cameras.clock
-    live = [*observations.buffers().values(), *cameras.buffers().values()]
+    live = [*observations.buffers().values(), *cameras.frames()]
     before = [tensor.clone() for tensor in live]
     yield
     core.rng.set_state(rng)
