@@ -101,7 +101,7 @@ def describe(subject: str, function: Callable[..., Any]) -> tuple[str, list[str]
     returned = docstring.returns.description if docstring.returns else ""
     text = inspect.getdoc(function) or ""
     shape = re.findall(r"[Ss]hape \((?:[^()]|\([^()]*\))*\)", text)
-    kind = LEADING[leading] or _tell_kind(where, subject, function.__name__, shape)
+    kind = LEADING[leading] or _tell_kind(where, subject, function.__name__, shape, "Boolean, shape" in text)
     what = " ".join(f"{docstring.short_description or ''} {docstring.long_description or ''} {returned or ''}".split())
     return kind, lines, what
 
@@ -124,15 +124,14 @@ def _declare(function: Callable[..., Any], parameter: inspect.Parameter) -> str:
     return f"{parameter.name}: {kind}{default}"
 
 
-def _tell_kind(where: str, subject: str, name: str, shape: list[str]) -> str:
+def _tell_kind(where: str, subject: str, name: str, shape: list[str], is_boolean: bool) -> str:
     assert shape, f"{where}: the docstring gives no shape"
     if name.endswith("_command"):
         return "command"
     if shape[-1].replace("Shape", "shape") != "shape (num_envs,)":
         return "controller" if subject in ("gait", "reach") and "num_actions" in shape[-1] else "observation"
-    if name == "reached":
+    if name in ("reached", "motion_completed"):
         return "success"
-    ends = name.endswith("out_of_range") or name in ("bad_orientation", "dropped", "strayed")
-    if subject == "terminations" or ends:
+    if is_boolean:
         return "termination"
-    return "error" if name.endswith(("_error", "distance")) or name == "angle" else "reward"
+    return "error" if name.endswith(("_error", "distance", "mpkpe")) or name == "angle" else "reward"

@@ -47,7 +47,7 @@ def action_energy(env: Env) -> torch.Tensor:
 
 
 def joint_speed(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
-    """Squared velocity, summed over joints, in (rad/s)^2. Shape (num_envs,)."""
+    """Squared velocity, summed over joints, in (m/s)^2 or (rad/s)^2. Shape (num_envs,)."""
     return env.qvel(joints).square().sum(dim=1)
 
 
@@ -57,7 +57,7 @@ def sensors_squared(env: Env, *, sensors: tuple[str, ...]) -> torch.Tensor:
 
 
 def joint_deviation(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
-    """Squared distance from the default pose, summed over joints, in rad^2. Shape (num_envs,)."""
+    """Squared distance from the default pose, summed over joints, in m^2 or rad^2. Shape (num_envs,)."""
     columns = env.engine.layout.qpos.select(joints)
     return (env.state.qpos[:, columns] - env.engine.layout.default_qpos[columns]).square().sum(dim=1)
 
