@@ -1,5 +1,6 @@
 """A parameter that does not fit its function is one line, before anything starts, for every kind of term."""
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,7 +23,7 @@ from mjtrain.config import (
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.term_check import check_terms
-from mjtrain.mdp import events, gait, objects, observations, reach, rewards, terminations, velocity
+from mjtrain.mdp import events, gait, objects, observations, reach, reward, rewards, terminations, velocity
 from mjtrain.runtime.errors import RequestError
 from support.envs import TASKS, make_env
 from support.machine import patience
@@ -84,6 +85,16 @@ BAD: list[tuple[str, Any, str]] = [
         "terminations",
         TerminationTerm(func=terminations.illegal_contact, params={"sensors": FEET, "treshold": 1.0}),
         "--env.terminations.x: illegal_contact() has no parameter treshold; it takes sensors, threshold",
+    ),
+    (
+        "terminations",
+        TerminationTerm(func=terminations.illegal_contact, params={"sensors": FEET, "threshold": -1.0}),
+        "--env.terminations.x.params.threshold -1: must be at least 0",
+    ),
+    (
+        "terminations",
+        TerminationTerm(func=terminations.joint_out_of_range, params={"joint": "hinge", "low": math.nan}),
+        "--env.terminations.x.params.low nan: must not be NaN",
     ),
     (
         "successes",
@@ -162,6 +173,16 @@ def test_all_problems_are_named_at_once() -> None:
     with pytest.raises(RequestError, match=r"--env\.rewards\.a: is_alive\(\) has no parameter b") as caught:
         check_terms(config)
     assert caught.value.__notes__ == ["--env.terminations.c: time_out() has no parameter d; it takes none"]
+
+
+def unless_given(env: Env, *, limit: float = math.nan) -> torch.Tensor:
+    return torch.full((env.num_envs,), limit)
+
+
+def test_a_parameter_may_be_nan_where_that_is_its_default() -> None:
+    check_terms(with_term("rewards", reward(unless_given, 1.0)))
+    with pytest.raises(RequestError, match=r"--env\.rewards\.x\.params\.scale nan: must not be NaN"):
+        check_terms(with_term("rewards", reward(takes_anything, 1.0, scale=math.nan)))
 
 
 def test_functions_that_take_anything_are_left_alone() -> None:

@@ -187,11 +187,20 @@ def _find_wrong_params(term: TermFunction) -> list[str]:
             kind = read_annotation(term.func, parameters[name]) if name in parameters else Any
         if value is None and name in parameters and parameters[name].default is None:
             continue
-        found += find_type_problems(kind, value, f"--env.{term.name}.params.{name}")
+        problems = find_type_problems(kind, value, f"--env.{term.name}.params.{name}")
+        default = parameters[name].default if name in parameters else None
+        if not problems and _has_nan(value) and not _has_nan(default):  # comparisons with NaN are always false
+            problems = [f"--env.{term.name}.params.{name} {value}: must not be NaN"]
+        found += problems
     low, high = (term.params.get(name) for name in ("low", "high"))
     if isinstance(low, float | int) and isinstance(high, float | int) and low > high:
         found.append(f"--env.{term.name}.params.low {low:g}: is more than high, {high:g}; give the lower bound first")
     return found
+
+
+def _has_nan(value: Any) -> bool:
+    values = value if isinstance(value, tuple | list) else (value,)
+    return any(isinstance(item, float) and math.isnan(item) for item in values)
 
 
 def read_annotation(func: Callable[..., Any], parameter: inspect.Parameter) -> Any:
