@@ -5,6 +5,9 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from decimal import Decimal
+from enum import IntEnum
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +277,8 @@ def test_paths_numbers_of_numpy_and_devices_of_torch_are_taken(tmp_path: Path) -
     resumed = mjtrain.train("Cartpole-Balance", num_envs=3, max_iterations=np.int32(2), resume=first.run_dir, **options)
     assert resumed.run_dir == first.run_dir
     np.testing.assert_array_equal(mjtrain.Run(first.run_dir).metrics["env_steps_total"], [24, 48])
-    numbers: dict[str, Any] = {"episodes": np.int64(2), "num_envs": np.int32(2), "seed": np.uint32(7)}
+    seven: Any = IntEnum("Seeds", {"SEVEN": 7}).SEVEN  # pyright: ignore[reportAttributeAccessIssue]
+    numbers: dict[str, Any] = {"episodes": np.int64(2), "num_envs": np.int32(2), "seed": seven}
     played = mjtrain.play(resumed, num_threads=1, **numbers)
     json.dumps(played)
     assert played == mjtrain.play(resumed, num_threads=1, episodes=2, num_envs=2, seed=7)
@@ -284,6 +288,9 @@ def test_paths_numbers_of_numpy_and_devices_of_torch_are_taken(tmp_path: Path) -
         env.observe()["actor"], mjtrain.make_env("Cartpole-Balance", num_envs=2, seed=7).observe()["actor"]
     )
     assert mjtrain.load_policy(resumed, device=cpu)(env.observe()).shape == (2, 1)
+    for option, value in {"num_envs": Decimal(4), "video_length_s": Fraction(1, 2)}.items():
+        with pytest.raises(RequestError, match=rf"^--{option.replace('_', '-')}: is {type(value).__name__}.*; give a "):
+            mjtrain.train("Cartpole-Balance", **{**options, option: value})
     for device in ("gpu", torch.device("cuda", 4096)):
         with pytest.raises(RequestError, match=f"^device {device}: "):
             mjtrain.load_policy(resumed, device=device)

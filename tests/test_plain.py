@@ -1,4 +1,5 @@
 import json
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ def test_a_whole_config_becomes_yaml_and_json() -> None:
     assert plain["env"]["terminations"]["time_out"]["func"] == "mjtrain.mdp.terminations:time_out"
 
 
-def test_numbers_of_numpy_and_torch_become_numbers() -> None:
+def test_numbers_of_numpy_and_torch_and_enumerations_become_plain() -> None:
     params = {"limit": np.deg2rad(30), "count": np.int64(3), "range": np.array([0.0, 1.0]), "gain": torch.tensor(2.0)}
+    params["side"] = Enum("Side", {"LEFT": "left"})["LEFT"]
     plain = to_plain(RewardTerm(func=len, weight=1.0, params=params))["params"]
-    assert plain == {"limit": float(np.deg2rad(30)), "count": 3, "range": [0.0, 1.0], "gain": 2.0}
+    assert plain == {"limit": float(np.deg2rad(30)), "count": 3, "range": [0.0, 1.0], "gain": 2.0, "side": "left"}
     assert yaml.safe_load(yaml.safe_dump(plain)) == plain
 
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
+from enum import Enum
 from functools import partial
 from numbers import Number
 from operator import index
@@ -451,8 +452,15 @@ def _with_play_options(options: dict[str, Any]) -> PlayConfig:
 
 
 def _to_plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return paths as strings, and numbers of numpy as those of Python, which files of runs need."""
-    return {name: to_plain(value) if isinstance(value, Path | Number) else value for name, value in options.items()}
+    """Return paths as strings, and enumerations and numbers of numpy as plain values, which files of runs need."""
+    return {
+        name: to_plain(value) if isinstance(value, Path | Enum) or _is_of_numpy(value) else value
+        for name, value in options.items()
+    }
+
+
+def _is_of_numpy(value: Any) -> bool:
+    return isinstance(value, Number) and hasattr(value, "tolist")
 
 
 def print_notices(run: "TrainedRun") -> None:

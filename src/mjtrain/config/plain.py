@@ -6,6 +6,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +31,8 @@ def to_plain(value: Any) -> Any:
         return [to_plain(item) for item in value]
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, Enum):
+        return to_plain(value.value)
     if callable(value):
         return f"{value.__module__}:{value.__qualname__}"
     if hasattr(value, "tolist"):  # numbers and arrays of numpy and torch

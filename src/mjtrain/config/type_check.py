@@ -77,10 +77,11 @@ _PLAIN: dict[Any, str] = {str: "a string", int: "a whole number", float: "a numb
 def _is_plain(kind: Any, value: Any) -> bool:
     if kind is type(None):
         return value is None
-    if kind is float:
-        return isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if kind in (int, float):
+        wanted = numbers.Integral if kind is int else numbers.Real
+        # Of the other numbers, files of runs can hold those of numpy only.
+        known = isinstance(value, int | float) or hasattr(value, "tolist")
+        return isinstance(value, wanted) and known and not isinstance(value, bool)
     return isinstance(value, kind) if kind in _PLAIN else True
 
 

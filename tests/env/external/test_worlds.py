@@ -1,5 +1,6 @@
 """Environments of others, as the training sees environments."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -192,6 +193,8 @@ class Wrong(PointMass):
     def __init__(self, mistake: str, **options: Any) -> None:
         self.mistake = mistake
         super().__init__(**options)
+        if mistake == "no limit":
+            self.max_episode_length: Any = math.inf
 
     def get_observations(self) -> Any:
         seen = super().get_observations()
@@ -202,9 +205,25 @@ class Wrong(PointMass):
         return {
             "three results": (seen, rewards, dones),
             "a column": (seen, rewards[:, None], dones, extras),
+            "an array": (seen, rewards, dones.numpy(), {}),
             "no time-outs for some": (seen, rewards, dones, {"time_outs": dones[:1]}),
             "words in the log": (seen, rewards, dones, {"log": {"Episode_Reward/x": "much"}}),
         }.get(self.mistake, (seen, rewards, dones, extras))
+
+
+class Exact(PointMass):
+    """Observes in float64."""
+
+    def get_observations(self) -> Any:
+        return super().get_observations().double()
+
+
+def test_observations_are_as_networks_compute() -> None:
+    def make_exact(**options: Any) -> Exact:
+        return Exact(**options)
+
+    seen, *_ = make(VecEnvConfig(make=make_exact)).step(torch.ones(3, 1))
+    assert {values.dtype for values in seen.values()} == {torch.float32}
 
 
 def one_too_many(num_envs: int, **options: Any) -> PointMass:
@@ -222,6 +241,8 @@ def wrong(**options: Any) -> Wrong:
         ("a short group", "observation group policy is a tensor of shape (1, 2); give a tensor of shape (3, size)"),
         ("three results", "step returned a tuple of 3; give observations, rewards, dones, extras"),
         ("a column", "rewards are a tensor of shape (3, 1); give a tensor of shape (3,)"),
+        ("an array", "dones are a ndarray; give a tensor of shape (3,)"),
+        ("no limit", "its max_episode_length is inf; give a number of env steps"),
         ("no time-outs for some", "extras['time_outs'] are a tensor of shape (1,); give a tensor of shape (3,)"),
         ("words in the log", "extras['log']['Episode_Reward/x'] is a str; give a number, or a tensor"),
     ],

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from rsl_rl.modules import EmpiricalNormalization
 
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, LearnerConfig, TrainConfig
 from mjtrain.learning.rsl_rl.library import RslRl
 from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from support.resuming import assert_same, make_runner, train_straight_and_resumed
@@ -38,10 +40,25 @@ def curious(num_envs: int = 8, **changes: Any) -> TrainConfig:
     )
 
 
+def train_and_note_waits(context: RankContext, config: TrainConfig, path: Path) -> list[Any]:
+    """Return what `train_straight_and_resumed` does, after whether each normaliser of RSL-RL was known to wait."""
+    waits, update = [], EmpiricalNormalization.update
+
+    def note(self: EmpiricalNormalization, x: torch.Tensor) -> None:
+        waits.append(heartbeat.current.waiting)
+        update(self, x)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EmpiricalNormalization, "update", note)
+        trained = train_straight_and_resumed(context, config, path)
+    return [set(waits), *trained]
+
+
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_resumed_training_is_bit_exact(num_workers: int, tmp_path: Path) -> None:
     path, launch = tmp_path / "model_2.pt", replace(ONE, num_workers=num_workers)
-    straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, curious(), path, launch=launch)
+    waits, straight, resumed, *runs = mjtrain.launch(train_and_note_waits, curious(), path, launch=launch)
+    assert waits == {num_workers > 1}
     assert straight == resumed
     assert straight[0]["loss/rnd"] > 0
     assert_same(*runs)

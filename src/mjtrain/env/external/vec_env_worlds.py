@@ -27,7 +27,10 @@ class VecEnvWorlds:
         """What the last step told in its extras."""
         self.num_envs, self.num_actions = int(envs.num_envs), int(envs.num_actions)
         self.device = torch.device(envs.device)
-        self.max_episode_steps = int(torch.as_tensor(envs.max_episode_length).max())
+        longest = torch.as_tensor(envs.max_episode_length).max()
+        if not longest.isfinite():
+            raise RequestError(f"{label}: its max_episode_length is {longest.item()}; give a number of env steps")
+        self.max_episode_steps = int(longest)
         self.step_dt = float(getattr(getattr(envs, "unwrapped", envs), "step_dt", 0.0))
         self._shapes = {name: tuple(values.shape) for name, values in self._read(envs.get_observations()).items()}
         if tries_step:
@@ -50,8 +53,9 @@ class VecEnvWorlds:
         extras = extras if isinstance(extras, Mapping) else {}
         self.log = self._read_log(extras)
         time_outs = extras.get("time_outs")
-        time_outs = torch.zeros_like(dones) if time_outs is None else time_outs
         seen = self._read(observations)
+        if time_outs is None:
+            time_outs = torch.zeros(self.num_envs, dtype=torch.bool)
         for name, values in (("rewards", rewards), ("dones", dones), ("extras['time_outs']", time_outs)):
             if not isinstance(values, torch.Tensor) or values.shape != (self.num_envs,):
                 raise RequestError(
@@ -76,7 +80,7 @@ class VecEnvWorlds:
             self._envs.close()
 
     def _read(self, observations: Any) -> dict[str, torch.Tensor]:
-        """Return the groups of a TensorDict, checked."""
+        """Return the groups of a TensorDict, checked: float32, except for images of bytes."""
         if isinstance(observations, torch.Tensor) or not callable(getattr(observations, "items", None)):
             raise RequestError(
                 f"{self._label}: observations are {_describe(observations)}; give a TensorDict of groups"
@@ -88,7 +92,10 @@ class VecEnvWorlds:
                     f"{self._label}: observation group {name} is {_describe(values)}; give a tensor of shape "
                     f"({self.num_envs}, size), or of images"
                 )
-        return {name: values.to(self.device) for name, values in seen.items()}
+        return {
+            name: values.to(self.device, torch.uint8 if _is_bytes_image(values) else torch.float32)
+            for name, values in seen.items()
+        }
 
     def _read_log(self, extras: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return what RSL-RL would log of a step, as tensors."""
@@ -102,6 +109,10 @@ class VecEnvWorlds:
                     f"{self._label}: extras['{key}']['{name}'] is {_describe(value)}; give a number, or a tensor"
                 ) from error
         return told
+
+
+def _is_bytes_image(values: torch.Tensor) -> bool:
+    return values.ndim == 4 and values.dtype == torch.uint8
 
 
 def _describe(value: Any) -> str:

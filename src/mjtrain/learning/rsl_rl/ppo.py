@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from rsl_rl.algorithms import PPO
+from rsl_rl.modules import EmpiricalNormalization
 from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
 
@@ -85,6 +86,18 @@ class Ppo(PPO):
         self.normalize_advantage_per_mini_batch = False
         for name in ("mini_batch_generator", "recurrent_mini_batch_generator"):
             setattr(self.storage, name, self._watch(getattr(self.storage, name)))
+        for module in self.rnd.modules() if self.rnd else ():
+            if isinstance(module, EmpiricalNormalization):
+                module.update = self._while_waiting(module.update)
+
+    def _while_waiting(self, update: Callable[[torch.Tensor], None]) -> Any:
+        """Return an update of RSL-RL that waits for the other ranks, and says so."""
+
+        def waiting(samples: torch.Tensor) -> None:
+            with self.collectives.waiting():
+                update(samples)
+
+        return waiting
 
     def act(self, obs: TensorDict) -> torch.Tensor:
         """Sample actions for observations of all environments and note what the update needs; see RSL-RL."""
