@@ -1,5 +1,6 @@
 """The training loop: rollouts, updates, metrics and checkpoints, for any learning library, device and backend."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,7 +92,12 @@ class TrainingLoop:
             with torch.inference_mode():
                 results = algorithm.finish_rollout(env.observe())
             check_rollout(results, self.iteration + 1, self._find_broken_terms)
-            losses = algorithm.update()
+            try:
+                losses = algorithm.update()
+            except RuntimeError:  # such as torch's where it draws from a distribution that is not finite
+                with contextlib.suppress(RuntimeError):
+                    check_parameters(algorithm.parameters(), self.iteration + 1)
+                raise
             wait_time_s = collectives.pop_waited_s()
             learn_time_s = self._now() - collected - wait_time_s
             self.iteration += 1

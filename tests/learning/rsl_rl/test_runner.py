@@ -168,6 +168,17 @@ def test_an_endless_reward_stops_the_run() -> None:
         mjtrain.launch(_train, config, 2, launch=CPU)
 
 
+@pytest.mark.parametrize("kind", ["Gaussian", "HeteroscedasticGaussian"])
+def test_a_mini_batch_after_which_the_policy_is_not_finite_stops_the_run(kind: str) -> None:
+    """The next mini-batch draws actions from it, which torch may refuse."""
+    config = small()
+    rewards = {name: term.replace(weight=1e38) for name, term in config.env.rewards.items()}
+    actor = replace(config.agent.actor, distribution_cfg=DistributionConfig(class_name=f"{kind}Distribution"))
+    config = replace(config, env=replace(config.env, rewards=rewards), agent=replace(config.agent, actor=actor))
+    with pytest.raises(FloatingPointError, match=r"iteration 1: (lower --agent|--env\.rewards)"):
+        mjtrain.launch(_train, config, 1, launch=CPU)
+
+
 def _sometimes_nothing(env: Any) -> torch.Tensor:
     return torch.where(env.episode_step == 3, torch.nan, 0.5)
 

@@ -32,8 +32,8 @@ class Gaussian(GaussianDistribution):
 
     def sample(self) -> torch.Tensor:
         """Draw actions. Shape (..., num_actions)."""
-        with torch.no_grad():
-            return torch.normal(self._mean, self.std)
+        with torch.no_grad():  # what torch.normal does, without its question whether the device has a NaN
+            return torch.randn_like(self._mean).mul_(self.std).add_(self._mean)
 
     @property
     def mean(self) -> torch.Tensor:
