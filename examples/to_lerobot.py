@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lerobot.datasets.lerobot_dataset import LeRobotDataset  # pyright: ignore[reportMissingImports]
 
 COLUMNS = {"rewards": "next.reward", "qpos": "observation.qpos", "qvel": "observation.qvel", "actions": "action"}
 
 
-def make_columns(arrays: dict[str, np.ndarray], state: str) -> dict[str, np.ndarray]:
+def make_columns(arrays: dict[str, np.ndarray], index: dict[str, Any], state: str) -> dict[str, np.ndarray]:
     """Return the arrays of an episode under LeRobot's names.
 
     Args:
         arrays: Of an NPZ file. Shape (steps, ...) each.
+        index: Content of dataset.json.
         state: Observation group that becomes `observation.state`.
     """
     columns = {theirs: arrays[ours] for ours, theirs in COLUMNS.items()}
@@ -36,7 +36,7 @@ def make_columns(arrays: dict[str, np.ndarray], state: str) -> dict[str, np.ndar
         if kind == "commands":
             columns[f"observation.command.{group}"] = values
         elif kind == "observations" and values.ndim == 4:
-            columns |= split_pictures(group, values)
+            columns |= find_pictures(group, values, index["observations"][group])
         elif kind == "observations":
             columns["observation.state" if group == state else f"observation.{group}"] = values
     return {
@@ -45,12 +45,21 @@ def make_columns(arrays: dict[str, np.ndarray], state: str) -> dict[str, np.ndar
     }
 
 
-def split_pictures(group: str, values: np.ndarray) -> dict[str, np.ndarray]:
+def find_pictures(group: str, values: np.ndarray, terms: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """Return RGB pictures of shape (steps, 3, height, width): cameras and frames of the past are side by side.
 
-    Other channels, such as depth, are left out: LeRobot 0.4 has no pictures of them.
+    Other channels, such as depth and segmentation, are left out: LeRobot 0.4 has no pictures of them.
+
+    Args:
+        terms: Of the group, in the order of their channels.
     """
-    pictures = np.split(values, values.shape[1] // 3, axis=1) if values.shape[1] % 3 == 0 else []
+    pictures, begin = [], 0
+    for term in terms:
+        frame = term.get("frame", ["unknown"])
+        for first in range(begin, begin + term["channels"], len(frame)):
+            if frame[:3] == ["red", "green", "blue"] and values.dtype == np.uint8:
+                pictures.append(values[:, first : first + 3])
+        begin += term["channels"]
     return {f"observation.images.{group}_{number}": picture for number, picture in enumerate(pictures)}
 
 
@@ -73,6 +82,8 @@ def make_features(columns: dict[str, np.ndarray], index: dict[str, Any], state: 
 
 def main() -> None:
     """Convert."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset  # pyright: ignore[reportMissingImports]
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path, help="folder that play --record wrote")
     parser.add_argument("destination", type=Path, help="new folder")
@@ -87,7 +98,7 @@ def main() -> None:
     dataset = None
     for entry in index["episodes"]:
         with np.load(arguments.source / entry["file"], allow_pickle=False) as file:
-            columns = make_columns(dict(file), arguments.state)
+            columns = make_columns(dict(file), index, arguments.state)
         if dataset is None:
             dataset = LeRobotDataset.create(
                 arguments.repo_id,

@@ -100,7 +100,7 @@ def test_a_policy_with_memory_takes_another_number_of_environments_after_a_reset
     seen = np.ones((3, 4), dtype=np.float32)
     first, second = policy(seen), policy(seen)
     assert np.abs(second - first).max() > 1e-6
-    with pytest.raises(RequestError, match=r"of 1 environments, and the policy remembers those of 3; call its reset"):
+    with pytest.raises(RequestError, match=r"of 1 environment, and the policy remembers those of 3; call its reset"):
         policy(seen[0])
     policy.reset([True, False, False])
     third = policy(seen)
@@ -291,7 +291,8 @@ def test_paths_numbers_of_numpy_and_devices_of_torch_are_taken(tmp_path: Path) -
     for option, value in {"num_envs": Decimal(4), "video_length_s": Fraction(1, 2)}.items():
         with pytest.raises(RequestError, match=rf"^--{option.replace('_', '-')}: is {type(value).__name__}.*; give a "):
             mjtrain.train("Cartpole-Balance", **{**options, option: value})
-    for device in ("gpu", torch.device("cuda", 4096)):
+    unknown: Any = ("gpu", torch.device("cuda", 4096), None)
+    for device in unknown:
         with pytest.raises(RequestError, match=f"^device {device}: "):
             mjtrain.load_policy(resumed, device=device)
     with pytest.raises(RequestError, match=r"^seed None: must be a whole number, at least 0$"):

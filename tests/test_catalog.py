@@ -130,6 +130,8 @@ def test_a_factory_in_a_file(task_file: Path) -> None:
     [
         ("Cartpole-Balence", "did you mean Cartpole-Balance"),
         ("Quux", "unknown task Quux; see list-tasks"),
+        ("{folder}", "the folder is neither a task nor a run directory (no params/ in it)"),
+        ("{folder}/run", "run; the folder is a run directory, not a task"),
         ("logs/missing", "unknown task logs/missing; there is no such file or folder"),
         ("no.such.module:make", "No module named 'no'"),
         ("json:make", "json has no function make"),
@@ -145,8 +147,9 @@ def test_a_factory_in_a_file(task_file: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(task: str, words: str, task_file: Path) -> None:
+    (task_file.parent / "run" / "params").mkdir(parents=True)
     with pytest.raises(RequestError) as caught:
-        load_task(task.format(file=task_file))
+        load_task(task.format(file=task_file, folder=task_file.parent))
     assert words in str(caught.value)
 
 

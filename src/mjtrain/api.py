@@ -251,10 +251,11 @@ def _read_device(device: "str | torch.device") -> str:
     import torch
 
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # the latter where PyTorch was built without CUDA
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, TypeError) as error:  # the second where PyTorch was built without CUDA
         raise RequestError(f"device {device}: {str(error).splitlines()[0]}") from error
-    return str(device)
+    return str(found)
 
 
 def make_vec(

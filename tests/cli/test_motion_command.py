@@ -50,6 +50,11 @@ def test_convert_and_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (("convert", PAW, "out.npz", "--to", "mjlab"), "robot"),
         (("convert", PAW, "out.npz", "--to", "isaac"), "--to isaac"),
         (("convert", PAW, "out.npz", "--mirror"), "--task"),
+        (
+            ("convert", PAW, "out.npz", "--mirror", "--robot", str(QUADRUPED)),
+            "motion: --mirror: robot.mirror: the robot is not its own mirror image (plane y): joint FR_hip is not "
+            "where the image of joint FR_hip is in the default pose; only a task sets it: give --task",
+        ),
         (("convert", PAW, "out.npz", "--retarget"), "--task"),
         (("convert", PAW, "out.npz", "--retarget", "--robot", str(HUMANOID)), "FR_hip"),
         (("convert", PAW, "out.npz", "--start-s", "5"), "3.70 s"),

@@ -9,6 +9,8 @@ import torch
 
 import mjtrain
 from mjtrain.api import make_train_config
+from mjtrain.config import PlayConfig
+from mjtrain.evaluation.playing.evaluate import find_run_to_play
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import open_bundle
 from mjtrain.runs.checkpoint import load_checkpoint
@@ -50,3 +52,12 @@ def test_what_does_not_fit_or_is_not_there_is_one_line(tmp_path: Path) -> None:
         train(tmp_path, "pretrained:Nothing")
     with pytest.raises(RequestError, match=r"--load .*: is neither a run nor a shared policy"):
         train(tmp_path, str(tmp_path))
+
+
+def test_a_shared_policy_that_is_played_is_known_by_its_place() -> None:
+    """Its weights lie in a cache, under a name that says nothing."""
+    place = "pretrained:Cartpole-Balance"
+    for task, config in ((place, PlayConfig()), ("Cartpole-Balance", PlayConfig(policy="pretrained"))):
+        assert find_run_to_play(task, config).place == place
+    untrained = find_run_to_play("Cartpole-Balance", PlayConfig(policy="zero"))
+    assert untrained.place is None

@@ -49,7 +49,7 @@ class Options:
     """Device of --drive gamepad, by Linux's joystick interface."""
 
     seconds: float = 60.0
-    """How long the policy acts."""
+    """How long the policy acts, in seconds."""
 
     damped_s: float = 0.5
     """How long the robot is damped first, in seconds."""
@@ -91,7 +91,8 @@ class Options:
     """--robot mujoco: factor of the sliding friction."""
 
     held: bool = True
-    """--robot mujoco: joints without a motor, such as the base, stay where they are until the policy acts."""
+    """--robot mujoco: joints without a motor, such as the base, stay where they are until the policy acts. With
+    --no-held they are free from the beginning."""
 
     watchdog_s: float = 0.08
     """Time without targets after which the motors only brake, in seconds. With --robot udp the robot decides."""

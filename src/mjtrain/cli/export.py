@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.text import count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ def main(argv: list[str]) -> None:
     except RuntimeError as error:  # a file was found wrong
         print(f"export: {error}", file=sys.stderr)
         sys.exit(1)
-    print(f"{exported.checkpoint} as {exported.folder}, verified on {options.observations} observations:")
+    print(f"{exported.checkpoint} as {exported.folder}, verified on {count(options.observations, 'observation')}:")
     for name, difference in exported.differences.items():
         print(f"  {name}: off by at most {difference:.1e}")
 

@@ -8,6 +8,7 @@ from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError, suggest
+from mjtrain.runtime.text import count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +94,7 @@ class ShowOptions(_Robot):
     """Address on which the web viewer listens."""
 
     viewer_port: int = 8080
-    """Its port."""
+    """Port of the web viewer; the next free one if it is taken, and any that is free for 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +168,7 @@ def _skeleton(options: _Robot) -> "Skeleton | None":
         return None
     env = load_task(options.task).env
     if not isinstance(env, EnvConfig):
-        raise RequestError(f"--task {options.task}: has no robot of ours")
+        raise RequestError(f"--task {options.task}: is an external environment, which has no robot of mjtrain's")
     return load_skeleton(env.robot)
 
 
@@ -190,7 +191,7 @@ def _convert(args: list[str]) -> None:
     if options.mirror:
         if skeleton is None:
             raise RequestError("--mirror: needs a robot that says what its mirror images are; give --task")
-        motion = skeleton.mirror(motion)
+        motion = _mirror(motion, skeleton, options)
     motion = cut(motion, options.start_s, options.end_s)
     motion = lift(motion, options.lift_m)
     if options.blend_s:
@@ -199,7 +200,21 @@ def _convert(args: list[str]) -> None:
     if options.fps is not None:
         motion = resample(motion, options.fps)
     write_motion(files[1], motion, skeleton, mjlab=options.to == "mjlab")
-    print(f"{files[1]}: {motion.num_frames} frames, {motion.length_s:.2f} s at {motion.fps:g} frames per second")
+    _print_written(files[1], motion)
+
+
+def _print_written(file: str, motion: "Motion") -> None:
+    frames = count(motion.num_frames, "frame")
+    print(f"{file}: {frames}, {motion.length_s:.2f} s at {motion.fps:g} frames per second")
+
+
+def _mirror(motion: "Motion", skeleton: "Skeleton", options: _Robot) -> "Motion":
+    try:
+        return skeleton.mirror(motion)
+    except RequestError as error:  # names flags of train, which this command does not have
+        problem = str(error).replace("--env.robot.mirror", "robot.mirror")
+        where = f"task {options.task} sets it" if options.task else "only a task sets it: give --task"
+        raise RequestError(f"--mirror: {problem}; {where}") from error
 
 
 def _read_named(path: "Path") -> "Motion":
@@ -268,7 +283,7 @@ def _record(args: list[str]) -> None:
     where = LaunchConfig(gpu_ids=None, seed=options.seed)
     motion = launch(record_motion, run, held, options.settle_s, options.length_s, launch=where)
     write_motion(files[1], motion)
-    print(f"{files[1]}: {motion.num_frames} frames, {motion.length_s:.2f} s at {motion.fps:g} frames per second")
+    _print_written(files[1], motion)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.text import count
 
 DESCRIPTION = (
     "Copy a policy that mjtrain push wrote to a folder, after every file was verified. Nothing in it is run. SOURCE is "
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> None:
     if not folder:
         raise RequestError(f"{source}: give a folder too, as in pull SOURCE DIR")
     manifest = pull_bundle(source, Path(folder))
-    print(f"{source} as {folder}: {manifest.task}, {len(manifest.files)} files")
+    print(f"{source} as {folder}: {manifest.task}, {count(len(manifest.files), 'file')}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from mjtrain.cli.command import command, split_task
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import shorten
+from mjtrain.runtime.text import count
 
 if TYPE_CHECKING:
     from mjtrain.tools.sweep.plan import SweepPlan
@@ -138,9 +139,9 @@ def _print_result(trials: "list[TrialResult]", plan: "SweepPlan") -> None:
     from mjtrain.tools.sweep.plan import PICTURE, SUMMARY
     from mjtrain.tools.sweep.results import count_states, find_best
 
-    counts, best = count_states(trials), find_best(trials, plan)
-    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    print(f"{len(trials)} trials: {told}; {sum(trial.env_steps for trial in trials):,} env steps")
+    counts, best, number = count_states(trials), find_best(trials, plan), count(len(trials), "trial")
+    told = ", ".join(f"{times} {state}" for state, times in counts.items() if times)
+    print(f"{number}: {told}; {sum(trial.env_steps for trial in trials):,} env steps")
     files = [plan.folder / name for name in (SUMMARY, PICTURE)]
     print("see " + " and ".join(str(shorten(file)) for file in files if file.exists()))
     if best is None and counts["running"]:  # by other processes

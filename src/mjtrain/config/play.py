@@ -48,7 +48,7 @@ class PlayConfig:
     them from everywhere, without a password."""
 
     viewer_port: int = 8080
-    """Port of --viewer web; the next free one if it is taken."""
+    """Port of --viewer web; the next free one if it is taken, and any that is free for 0."""
 
     follow: bool = False
     """In a viewer, load each new checkpoint of the run, to watch a training in progress."""

@@ -74,4 +74,6 @@ def find_policy(place: str) -> Path:
         raise RequestError(
             f"{place}: has neither policy.onnx nor export/policy.onnx; write it by mjtrain export {place}"
         )
-    raise RequestError(f"{place}: does not exist; give policy.onnx, the folder of an export or a run directory")
+    raise RequestError(
+        f"{place}: does not exist; give policy.onnx, the folder of an export, a run directory or pretrained:TASK"
+    )

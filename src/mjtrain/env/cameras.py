@@ -126,3 +126,19 @@ class Cameras:
         """Give the renderer's threads and buffers back."""
         if self._renderer is not None:
             self._renderer.close()
+
+
+def list_channels(camera: CameraConfig, params: dict[str, Any]) -> list[str]:
+    """Name the channels of one frame of a camera, given the parameters of `mdp.observations.camera`."""
+    channels = {
+        "rgb": ["red", "green", "blue"],
+        "depth": ["depth"],
+        "segmentation": list(camera.classes) if params.get("one_hot", True) else ["class"],
+    }
+    return [channel for stream in list_streams(camera, params) for channel in channels[stream]]
+
+
+def list_streams(camera: CameraConfig, params: dict[str, Any]) -> list[str]:
+    """Name the streams of a camera that a term shows, given the parameters of `mdp.observations.camera`."""
+    stream = params.get("stream")
+    return list(camera.streams) if stream is None else [stream]

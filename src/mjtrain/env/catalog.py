@@ -209,7 +209,13 @@ def _find(task: str) -> EntryPoint:
     by_name = {entry.name.lower(): entry for entry in list_tasks()}
     if task.lower() in by_name:
         return by_name[task.lower()]
-    otherwise = "there is no such file or folder" if os.sep in task and not Path(task).exists() else "see list-tasks"
+    otherwise = "see list-tasks"
+    if (Path(task) / "params").is_dir():
+        otherwise = "the folder is a run directory, not a task; see list-tasks"
+    elif Path(task).is_dir():
+        otherwise = "the folder is neither a task nor a run directory (no params/ in it); see list-tasks"
+    elif os.sep in task and not Path(task).exists():
+        otherwise = "there is no such file or folder"
     raise RequestError(f"unknown task {task}{suggest(task, [entry.name for entry in by_name.values()], otherwise)}")
 
 

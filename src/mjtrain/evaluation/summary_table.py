@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mjtrain.runtime.files import shorten
+from mjtrain.runtime.text import count
 
 _MOST_ROWS = 20
 """Parts of a reference that the table shows; where there are more, those in which most episodes failed."""
@@ -70,21 +71,28 @@ def print_comparison(report: dict[str, Any]) -> None:
         marked = [f"{text} !" if name in row["breaks"] else text for name, text in measured.items()]
         table.add_row(row["case"] if begins else "", row["simulator"], *marked, f"{row['wall_s']:.1f}")
     console = Console(highlight=False, markup=False, emoji=False)
-    checkpoint = shorten(Path(report["checkpoint"]))
-    console.print(f"{report['task']}: {report['episodes']} episodes each of {checkpoint}", soft_wrap=True)
+    episodes = count(report["episodes"], "episode")
+    console.print(f"{report['task']}: {episodes} each of {_name_policy(report)}", soft_wrap=True)
     console.print(table)
     console.print(f"! {report['rule']}", soft_wrap=True)
 
 
 def _title(report: dict[str, Any]) -> str:
-    policy = shorten(Path(report["checkpoint"])) if report["checkpoint"] else f"{report['policy']} actions"
-    return f"{report['task']}: {report['episodes']} episodes of {policy}"
+    return f"{report['task']}: {count(report['episodes'], 'episode')} of {_name_policy(report)}"
+
+
+def _name_policy(report: dict[str, Any]) -> str:
+    policy = report["policy"]
+    if report["checkpoint"] is None:
+        return f"{policy} actions"
+    # The weights of a shared policy lie in a cache, so it is named by its place.
+    return str(shorten(Path(report["checkpoint"]))) if policy == "trained" else policy
 
 
 def _caption(report: dict[str, Any]) -> str:
     kept = [name for name in ("noise", "pushes", "randomization") if report[name]]
     return (
-        f"{report['num_envs']} environments x {report['episodes_per_env']}, seed {report['seed']}, "
+        f"{count(report['num_envs'], 'environment')} x {report['episodes_per_env']}, seed {report['seed']}, "
         f"{report['engine']} engine, {'with ' + ' and '.join(kept) if kept else 'without noise and pushes'}"
     )
 

@@ -27,6 +27,7 @@ from mjtrain.runs.weights import read_networks
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.text import count
 from mjtrain.runtime.worker import torch_threads
 
 
@@ -286,7 +287,7 @@ def _describe_other_size(before: int, now: int) -> str | None:
     fewer, more = sorted((before, now))
     others = f"rank {fewer}" if more - fewer == 1 else f"ranks {fewer} to {more - 1}"
     fate = "are left out" if now < before else "start again"
-    words = "1 rank" if before == 1 else f"{before} ranks"
+    words = count(before, "rank")
     return (
         f"the checkpoint is of {words} and there {'is' if now == 1 else 'are'} {now} now: environments and random "
         f"numbers of {others} {fate}, those of the other ranks continue"

@@ -69,7 +69,7 @@ def write_motion(path: str | Path, motion: Motion, skeleton: Skeleton | None = N
     elif skeleton is not None:
         write_mjlab(content, motion, skeleton)
     else:
-        raise RequestError(f"{path}: mjlab's format has the poses of all bodies; name the robot")
+        raise RequestError(f"{path}: mjlab's format has the poses of all bodies; give --task or --robot")
     try:
         write_out(path, content.getvalue())
     except OSError as error:

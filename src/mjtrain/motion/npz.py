@@ -33,7 +33,7 @@ def read_npz(path: Path, skeleton: Skeleton | None) -> Motion:
     arrays = _load(path)
     if "root_pos" not in arrays and "body_pos_w" in arrays:
         if skeleton is None:
-            raise RequestError("is in mjlab's format, which has no names of joints; name the robot")
+            raise RequestError("is in mjlab's format, which has no names of joints; give --task or --robot")
         return _read_mjlab(_require(arrays, MJLAB), skeleton)
     arrays = _require(arrays, _OURS)
     return make_motion(

@@ -37,7 +37,7 @@ def read_csv(path: Path, skeleton: Skeleton | None, fps: float | None) -> Motion
     An OSError of the file passes through.
     """
     if skeleton is None:
-        raise RequestError("a CSV file has no names of joints; name the robot")
+        raise RequestError("a CSV file has no names of joints; give --task or --robot")
     if fps is None:
         raise RequestError(
             "a CSV file has no frame rate; give --input-fps (Unitree's have 30), or to a task the NPZ that "
@@ -120,7 +120,7 @@ def _rate(durations: np.ndarray) -> float:
 
 def _read_robot(table: np.ndarray, fps: float, skeleton: Skeleton | None) -> Motion:
     if skeleton is None:
-        raise RequestError("has no names of joints; name the robot")
+        raise RequestError("has no names of joints; give --task or --robot")
     wanted = 7 + len(skeleton.joints)
     if table.shape[1] != wanted:
         raise RequestError(f"has {table.shape[1]} numbers per frame; for this robot it must be {wanted}")

@@ -20,6 +20,7 @@ from mjtrain.runs.storage import (
     is_url,
 )
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.text import count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +148,7 @@ def _check_vacant(config: TrainConfig) -> list[str]:
         return [f"--checkpoint-url {url}: not reached yet ({error}); uploads are tried all the same"]
     if stored:
         raise RequestError(
-            f"--checkpoint-url {url}: a run with {stored} iterations is there; resume it (--resume {url}, or "
+            f"--checkpoint-url {url}: a run with {count(stored, 'iteration')} is there; resume it (--resume {url}, or "
             "--resume auto), or give another URL"
         )
     return []

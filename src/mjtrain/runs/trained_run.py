@@ -53,6 +53,9 @@ class TrainedRun:
     checkpoint: Path | None = None
     """The checkpoint file, absolute; None for an untrained task."""
 
+    place: str | None = None
+    """Place of a shared policy, as it was given; None for any other."""
+
     notices: tuple[str, ...] = ()
     """A line for each run or checkpoint that was passed over, and for a robot, code or data that is not what the run
     was trained with."""
@@ -138,11 +141,11 @@ def _open_bundle(task: str, run: str | None, checkpoint: str | None, *, trust: b
             raise RequestError(f"{flag} {value}: {place} is one policy already; leave the flag out")
     if place == task:
         folder = open_bundle(place)
-        return replace(read_run(folder, trust=trust), checkpoint=folder / WEIGHTS)
+        return replace(read_run(folder, trust=trust), checkpoint=folder / WEIGHTS, place=place)
     name, defaults = resolve_task_name(task), load_task(task)
     folder = open_bundle(place)
     rule = Trust(run_dir=folder, task=name, is_named=True, everything=trust)
-    return replace(_read_run(rule, defaults), checkpoint=folder / WEIGHTS)
+    return replace(_read_run(rule, defaults), checkpoint=folder / WEIGHTS, place=place)
 
 
 def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None, *, trust: bool) -> TrainedRun:

@@ -14,6 +14,7 @@ from mjtrain.launcher.spawn import module_path
 from mjtrain.runs.metrics import Rows, read_metrics
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import replacing, write_whole
+from mjtrain.runtime.text import count
 from mjtrain.tools import name_flags
 from mjtrain.tools.plotting import LABELS, XAxis, x_values
 from mjtrain.tools.start_train import become_train
@@ -160,7 +161,7 @@ def _train(study: ScalingStudy, num_jobs: int, num_ranks: int, num_envs: int) ->
         if process.returncode != 0:
             kind = RequestError if process.returncode == 2 else RuntimeError
             reason = (runs / str(job) / "console.txt").read_text().strip()
-            raise kind(f"{num_ranks} ranks with {num_envs} environments each: {reason}")
+            raise kind(f"{count(num_ranks, 'rank')} with {count(num_envs, 'environment')} each: {reason}")
     run_dirs = set(runs.glob("*/*/*")) - before
     return [read_metrics(run_dir)[0] for run_dir in sorted(run_dirs)]
 
@@ -226,8 +227,8 @@ def _plot(points: list[ScalingPoint], path: Path) -> None:
 
 
 def _label(point: ScalingPoint) -> str:
-    ranks = "1 rank" if point.num_ranks == 1 else f"{point.num_ranks} ranks"
-    return f"{ranks}{' apart' if point.mode == 'apart' else ''} x {point.num_envs_per_rank:,} envs"
+    ranks, envs = count(point.num_ranks, "rank"), count(point.num_envs_per_rank, "env")
+    return f"{ranks}{' apart' if point.mode == 'apart' else ''} x {envs}"
 
 
 def _plot_speed(points: list[ScalingPoint], axes: Any) -> None:

@@ -99,6 +99,7 @@ def compare_simulators(context: RankContext, run: TrainedRun, config: PlayConfig
     checkpoint = None if run.checkpoint is None else str(run.checkpoint)
     return {
         "task": run.task,
+        "policy": run.place or config.policy,
         "checkpoint": checkpoint,
         "episodes": num_envs * per_env,
         "seed": config.seed,

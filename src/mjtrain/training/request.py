@@ -35,6 +35,7 @@ from mjtrain.runs.teacher import AUTO, find_missing_teacher, resolve_teacher
 from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
+from mjtrain.runtime.text import count
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.engines import resolve_engine
 from mjtrain.training.metric_rules import find_rule_problems
@@ -106,21 +107,23 @@ class TrainRequest:
         with_learner = "" if learner == DEFAULT_LEARNER else f", learner {learner}"
         per_iteration = world_size * num_envs * num_steps
         kind = self.device.partition(":")[0]
-        ranks = f"1 rank on {self.device}" if world_size == 1 else f"{world_size} ranks on {kind}"
+        ranks = f"{count(world_size, 'rank')} on {self.device if world_size == 1 else kind}"
+        rollout = f"{count(num_envs, 'env')} x {count(num_steps, 'step')}"
         return (
-            f"{config.task}: {ranks} ({engine}{with_learner}) x {num_envs:,} envs x {num_steps} steps = "
-            f"{per_iteration:,} env steps per iteration; {to_come:,} iterations left, "
-            f"{per_iteration * to_come:,} env steps in total"
+            f"{config.task}: {ranks} ({engine}{with_learner}) x {rollout} = "
+            f"{count(per_iteration, 'env step')} per iteration; {count(to_come, 'iteration')} left, "
+            f"{count(per_iteration * to_come, 'env step')} in total"
         )
 
     def describe_learning(self, iterations_done: int = 0) -> str:
         """Say in a line with what each rank learns: what a task may choose by the kind of device."""
         agent, rank = self.config.agent, self.plan.ranks[0]
-        words = [f"{rank.num_threads} {'thread' if rank.num_threads == 1 else 'threads'}"]
+        words = [count(rank.num_threads, "thread")]
         if isinstance(agent.algorithm, PpoConfig) and self.config.learner.name == DEFAULT_LEARNER:
             epochs, batches = agent.algorithm.num_learning_epochs, agent.algorithm.num_mini_batches
             samples = self.config.num_envs * agent.num_steps_per_env // batches
-            words.append(f"{epochs} epochs x {batches} mini-batches of {samples:,} samples")
+            parts = f"{count(batches, 'mini-batch', 'mini-batches')} of {count(samples, 'sample')}"
+            words.append(f"{count(epochs, 'epoch')} x {parts}")
             if (controller := find_imitated(self.config)) and not iterations_done:
                 words.append(f"after imitating the controller {controller}")
         models = {"actor": agent.actor, "critic": agent.critic}
@@ -322,8 +325,9 @@ def _find_odd_rollouts(config: TrainConfig, size: "TaskSize") -> Iterable[str]:
     """Yield a line if episodes are shorter than a rollout, and if mini-batches leave out samples."""
     agent = config.agent
     if size.episode_steps < agent.num_steps_per_env:
+        steps = count(size.episode_steps, "env step")
         yield (
-            f"--env.episode-length-s {config.env.episode_length_s:g}: an episode has {size.episode_steps} env steps, "
+            f"--env.episode-length-s {config.env.episode_length_s:g}: an episode has {steps}, "
             f"fewer than a rollout (--agent.num-steps-per-env {agent.num_steps_per_env})"
         )
     samples = config.num_envs * agent.num_steps_per_env

@@ -83,8 +83,10 @@ def test_errors_stand_below_their_names_whichever_an_episode_had_first(capsys: p
     row = {"case": "undisturbed", "simulator": "native", "errors": {"v/turn": 0.7, "v/planar": 0.1}, "successes": {}}
     row |= {"failed": 0.5, "length_s": 1.0, "wall_s": 2.0, "breaks": []}
     units = {"v/planar": "m/s", "v/turn": "rad/s"}
-    print_comparison({"task": "T", "checkpoint": "c", "episodes": 2, "rule": "r", "units": units, "rows": [row]})
+    report = {"task": "T", "policy": "hf://a/b", "checkpoint": "c", "episodes": 1, "rule": "r", "units": units}
+    print_comparison({**report, "rows": [row]})
     table = capsys.readouterr().out
+    assert table.startswith("T: 1 episode each of hf://a/b\n")
     assert table.index("planar") < table.index("turn") < table.index("0.100") < table.index("0.700")
 
 

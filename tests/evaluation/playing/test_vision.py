@@ -1,17 +1,22 @@
 """Playing a policy that sees."""
 
+import json
+import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import mjtrain
-from mjtrain.config import AuxiliaryConfig, PpoConfig
+from mjtrain.config import AuxiliaryConfig, PlayConfig, PpoConfig
 from mjtrain.evaluation.eval_config import to_eval_config
+from mjtrain.evaluation.playing.record_dataset import record_dataset
 from mjtrain.learning.rsl_rl.policy import ActorPolicy
 from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
 from support.envs import make_env
 from support.vision import make_vision_env, make_vision_task, see, train_vision
@@ -88,3 +93,18 @@ def test_a_policy_without_supervision_estimates_nothing(cartpole_run: Path) -> N
     with pytest.raises(RequestError, match=r"estimates nothing: it was trained without --agent\.algorithm"):
         policy.estimate()
     assert mjtrain.play(cartpole_run, episodes=2)["estimates"] == {}
+
+
+def test_pictures_for_lerobot_are_those_of_colours_alone(tmp_path: Path) -> None:
+    """A segmentation of three classes has three channels of bytes too."""
+    env = make_vision_env({"image": {"mask": see(stream="segmentation"), "rgb": see(stream="rgb", history=2)}}, size=8)
+    env = replace(env, cameras={"side": replace(env.cameras["side"], classes=dict.fromkeys("abc", ("cart",)))})
+    run = TrainedRun(task="vision", env=env, agent=make_vision_task().agent)
+    config = PlayConfig(policy="zero", episodes=1, num_envs=1, record=str(tmp_path))
+    index = json.loads(record_dataset(mjtrain.RankContext(), run, config).read_text())
+    with np.load(tmp_path / index["episodes"][0]["file"]) as file:
+        seen = file["observations/image"]
+    find_pictures = runpy.run_path("examples/to_lerobot.py")["find_pictures"]
+    pictures = find_pictures("image", seen, index["observations"]["image"])
+    assert seen.shape[1] == 9
+    np.testing.assert_array_equal(np.concatenate([*pictures.values()], axis=1), seen[:, 3:])

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from socket import gethostname
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.policy_session import PolicySession
 from mjtrain.evaluation.playing.viewer_session import Clock
 from mjtrain.evaluation.playing.web_panels import Panels
-from mjtrain.evaluation.playing.web_viewer import WebViewer, find_stranger, serve_page
+from mjtrain.evaluation.playing.web_viewer import WebViewer, find_stranger, name_in_url, serve_page
 from mjtrain.runs.trained_run import make_untrained_run
 from support.machine import patience, wait_until
 
@@ -47,6 +48,13 @@ def test_only_the_viewers_own_page_is_answered(server: viser.ViserServer) -> Non
         assert get(host) == get(host, Origin=f"http://{host}") == 403
     for origin in ("http://evil.example", "null", f"http://127.0.0.1:{port}@evil.example", "file://", "http://[", "x"):
         assert get(f"127.0.0.1:{port}", Origin=origin) == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [("::1", "[::1]"), ("127.0.0.1", "127.0.0.1"), ("::", gethostname()), ("", gethostname())]
+)
+def test_a_url_has_an_address_that_browsers_reach(host: str, name: str) -> None:
+    assert name_in_url(host) == name
 
 
 def test_a_page_of_another_site_opens_no_connection(server: viser.ViserServer) -> None:

@@ -143,6 +143,24 @@ def test_a_fixed_base_and_a_chosen_pose(tmp_path: Path) -> None:
     assert model.sensor("foot_position").dim[0] == 3
 
 
+def test_the_first_of_two_floating_joints_is_the_base(tmp_path: Path) -> None:
+    floating = '<joint name="{0}_free" type="floating"><parent link="world"/><child link="{0}"/></joint>'
+    ball = f'<link name="ball"><inertial><mass value="1"/>{INERTIA}</inertial></link>'
+    slider = f"""
+      <link name="weight"><inertial><mass value="1"/>{INERTIA}</inertial></link>
+      <joint name="slide" type="prismatic">
+        <parent link="ball"/><child link="weight"/><limit lower="-1" upper="1" effort="9" velocity="1"/>
+      </joint>"""
+    more = f'<link name="world"/>{floating.format("base")}{ball}{slider}{floating.format("ball")}</robot>'
+    file = tmp_path / "two.urdf"
+    file.write_text(LEG.replace("</robot>", more))
+    path, _ = import_urdf(file, ImportConfig(out=str(tmp_path / "two"), leave_out_unreadable=True))
+    model = mujoco.MjModel.from_xml_path(str(path))
+    heights = {name: model.key("home").qpos[model.joint(f"{name}_free").qposadr[0] + 2] for name in ("base", "ball")}
+    assert heights["base"] > 0.5
+    assert heights["ball"] == 0
+
+
 def test_what_a_fixed_joint_holds_to_the_link_world_is_fixed(tmp_path: Path) -> None:
     mount = '<joint name="mount" type="fixed"><parent link="world"/><child link="base"/><origin xyz="0 0 2"/></joint>'
     model, notes = import_leg(tmp_path, LEG.replace("</robot>", f'<link name="world"/>{mount}</robot>'))
@@ -178,7 +196,7 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
         (LEG, {"home": {"follower": 0.3}}, "--home follower 0.3: joint follower mimics "),
         (LEG, {"mesh_dir": "nowhere"}, "--mesh-dir nowhere"),
         (LEG.replace('"hip"', '"knee"'), {}, r"hopper\.urdf: .*repeated name 'knee'"),
-        (CIRCLE, {}, "hopper: no joint moves by itself"),
+        (CIRCLE, {}, "hopper: needs a revolute, continuous or prismatic joint that mimics no other"),
     ],
     ids=["unreadable", "missing", "xacro", "root", "cut", "range", "joint", "mimic", "folder", "twice", "circle"],
 )

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,13 @@ def test_play_says_what_is_wrong(flags: list[str], line: str, capsys: pytest.Cap
         play(["Cartpole-Balance", "--policy", "zero", *flags])
     assert stop.value.code == 2
     assert line in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_and_has_no_next_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 65535)), pytest.raises(SystemExit) as stop:
+        play(["Cartpole-Balance", "--policy", "zero", "--viewer", "web", "--viewer-port", "65535"])
+    assert stop.value.code == 2
+    assert "--viewer-port 65535: is taken; give another one, or 0 for any that is free" in capsys.readouterr().err
 
 
 def test_train_says_what_is_wrong(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from mjtrain.config import CameraConfig, EnvConfig, ObservationTerm, to_plain
 from mjtrain.env.base import TaskEnv
+from mjtrain.env.cameras import list_channels, list_streams
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export.field_keys import make_field_keys, view_with_motion
 from mjtrain.evaluation.export.inputs import list_image_inputs
@@ -158,17 +159,10 @@ def _describe_images(run: TrainedRun, env: Env, policy: Policy, group: str) -> d
 
 def _describe_frame(name: str, camera: CameraConfig, params: dict[str, Any]) -> dict[str, Any]:
     """Describe one frame of a camera, as `mdp.observations.camera` gives it."""
-    stream = params.get("stream")
-    streams = list(camera.streams) if stream is None else [stream]
-    channels = {
-        "rgb": ["red", "green", "blue"],
-        "depth": ["depth"],
-        "segmentation": list(camera.classes) if params.get("one_hot", True) else ["class"],
-    }
     return {
         "camera": camera.camera or name,
-        "streams": streams,
-        "channels": [channel for each in streams for channel in channels[each]],
+        "streams": list_streams(camera, params),
+        "channels": list_channels(camera, params),
         "width": camera.width,
         "height": camera.height,
         "interval": camera.interval,

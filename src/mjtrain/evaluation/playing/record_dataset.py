@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from mjtrain.config import PlayConfig
+from mjtrain.config import EnvConfig, ObservationTerm, PlayConfig
+from mjtrain.env.cameras import list_channels
 from mjtrain.env.env import Env
 from mjtrain.evaluation.episodes import resolve_run_size
 from mjtrain.evaluation.playing.trajectories import Trajectory, record_episodes
+from mjtrain.mdp.observations import camera
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import write_whole
@@ -76,7 +78,7 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
         index = {
             "format": 1,
             "task": run.task,
-            "policy": config.policy,
+            "policy": run.place or config.policy,
             "checkpoint": None if player.checkpoint is None else player.checkpoint.name,
             "iteration": player.iteration,
             "seed": config.seed,
@@ -129,6 +131,12 @@ def _describe_arrays(contents: dict[str, np.ndarray], env: Env) -> dict[str, dic
     return found
 
 
+def _describe_frame(config: EnvConfig, term: ObservationTerm) -> dict[str, Any]:
+    if term.func is not camera:
+        return {}
+    return {"frame": list_channels(config.cameras[term.params["camera"]], term.params)}
+
+
 def _first_line(function: Callable[..., Any]) -> str:
     """Return what a term says of itself, which includes its units."""
     return (inspect.getdoc(function) or getattr(function, "__name__", "")).partition("\n")[0]
@@ -139,12 +147,12 @@ def _describe_columns(run: TrainedRun, env: Env) -> dict[str, Any]:
     config = run.own_env
     observations = {}
     for group, terms in config.observations.items():
-        if env.observe()[group].ndim == 2:
-            widths = env.observation_widths(group)
-            observations[group] = [
-                {"term": name, "columns": widths[name], "scale": term.scale, "meaning": _first_line(term.func)}
-                for name, term in terms.items()
-            ]
+        widths, parts = env.observation_widths(group), "columns" if env.observe()[group].ndim == 2 else "channels"
+        observations[group] = [
+            {"term": name, parts: widths[name], "scale": term.scale, "meaning": _first_line(term.func)}
+            | _describe_frame(config, term)
+            for name, term in terms.items()
+        ]
     actions = [
         {"actuator": row["actuator"], "scale": row["scale"], "offset": row["offset"]} for row in env.action_table
     ]

@@ -9,6 +9,7 @@ import numpy as np
 from mjtrain.config import EnvConfig
 from mjtrain.evaluation.playing.viewer_session import StateField, ViewerSession
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.text import count
 from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.sim.robots.kinematics import Kinematics
 
@@ -75,7 +76,7 @@ def describe_dump(dump: Dump, kinematics: Kinematics) -> list[str]:
     last = dump.num_finite - 1
     lines = [
         f"{dump.path}: world {dump.world} of robot {dump.robot}",
-        f"{len(dump.qpos)} env steps of {dump.step_dt:g} s, finite until {last * dump.step_dt:.2f} s",
+        f"{count(len(dump.qpos), 'env step')} of {dump.step_dt:g} s, finite until {last * dump.step_dt:.2f} s",
     ]
     velocity_joints = _velocity_joints(kinematics)
     if dump.num_finite < len(dump.qpos):

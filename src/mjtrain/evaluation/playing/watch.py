@@ -1,10 +1,11 @@
 """Start the viewer that play was asked for."""
 
+import contextlib
 import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from mjtrain.motion.motion import Motion
     from mjtrain.motion.skeleton import Skeleton
 
+_VISER_TRIES = 1000
+"""Number of ports that viser tries, one after the other."""
+
 
 def check_viewer(config: PlayConfig) -> None:
     """Raise a RequestError if the requested viewer cannot run here."""
@@ -29,22 +33,38 @@ def check_viewer(config: PlayConfig) -> None:
         if not 0 <= config.viewer_port <= 65535:
             raise RequestError(f"--viewer-port {config.viewer_port}: must be from 0 to 65535")
         require("--viewer web:", "viewer", "viser", "mjviser")
-        _check_host(config.viewer_host)
+        _check_address(config.viewer_host, config.viewer_port)
 
 
-def _check_host(host: str) -> None:
-    """Raise a RequestError if no port of an address can be listened on, where viser would wait forever."""
+def _check_address(host: str, port: int) -> None:
+    """Raise a RequestError if viser cannot listen, where it would wait forever."""
     try:
-        for family, kind, _, _, address in socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM):
-            try:
-                probe = socket.socket(family, kind)
-            except OSError:  # of a family that the kernel lacks; viser passes over it, too
-                continue
-            with probe:
-                probe.bind(address)
+        addresses = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)
+        _try_to_listen(addresses, 0)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RequestError(f"--viewer-host {host}: is not an address of this machine ({reason})") from error
+    last = min(port + _VISER_TRIES - 1, 65535)
+    for candidate in range(port, last + 1):
+        with contextlib.suppress(OSError):
+            return _try_to_listen(addresses, candidate)
+    tried = "is taken" if port == last else f"no port from it to {last} is free"
+    raise RequestError(f"--viewer-port {port}: {tried}; give another one, or 0 for any that is free")
+
+
+def _try_to_listen(addresses: list[Any], port: int) -> None:
+    """Raise an OSError unless a port can be listened on."""
+    for family, kind, _, _, address in addresses:
+        try:
+            probe = socket.socket(family, kind)
+        except OSError:  # of a family that the kernel lacks; viser passes over it, too
+            continue
+        with probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as viser's server does
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind((address[0], port, *address[2:]))
+            probe.listen()
 
 
 def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:

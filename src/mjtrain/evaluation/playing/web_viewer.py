@@ -46,7 +46,7 @@ class WebViewer:
         self._server = serve_page(host, port, driver)
         self._server.gui.configure_theme(show_logo=False, show_share_button=False)
         self._server.gui.main_panel.dock_right()
-        self.address = f"http://{socket.gethostname() if host == '0.0.0.0' else host}:{self._server.get_port()}"
+        self.address = f"http://{name_in_url(host)}:{self._server.get_port()}"
         """URL of the page."""
         self._problem = ""
         self._redraw = threading.Event()
@@ -136,6 +136,13 @@ class WebViewer:
         self._draw_ghost()
         qvel, ctrl = session.state("qvel"), session.state("ctrl")
         self._scene.update_from_arrays(positions, rotations, qpos=qpos, qvel=qvel, ctrl=ctrl)
+
+
+def name_in_url(host: str) -> str:
+    """Return how a browser reaches an address that the server listens on."""
+    if host in ("", "0.0.0.0", "::"):
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host
 
 
 def serve_page(host: str, port: int, driver: Driver | None = None) -> viser.ViserServer:

@@ -10,6 +10,7 @@ from mjtrain.launcher.planning.external import ExternalNode, ExternalRank
 from mjtrain.launcher.planning.plan import Host, HostPlan, LaunchPlan
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.text import count
 
 
 def visible_gpus(environ: Mapping[str, str], num_visible_gpus: int) -> tuple[str, ...]:
@@ -218,7 +219,7 @@ def _share_cores(environ: Mapping[str, str], external: ExternalRank, num_cores: 
     num_threads = num_cores if bound else max(1, min(int(asked), num_cores // external.local_world_size))
     if num_cores >= int(asked):
         return num_threads, ()
-    cores = "1 core" if num_cores == 1 else f"{num_cores} cores"
+    cores = count(num_cores, "core")
     return num_threads, (
         f"warning: SLURM_CPUS_PER_TASK={asked}, but this rank may use {cores}: srun does not inherit --cpus-per-task "
         f"from sbatch; give srun --cpus-per-task={asked}",
@@ -266,7 +267,7 @@ def _choose_gpus(config: LaunchConfig, host: Host) -> tuple[int, ...]:
         return resolve_gpu_ids(config.gpu_ids, host.visible)
     ids = resolve_gpu_ids("all" if config.gpu_ids == "auto" else config.gpu_ids, host.visible)
     if ids and len(ids) < host.num_ranks:
-        raise RequestError(f"--hostnames {host.name}:{host.num_ranks}: the host has only {len(ids)} GPUs")
+        raise RequestError(f"--hostnames {host.name}:{host.num_ranks}: the host has only {count(len(ids), 'GPU')}")
     return ids[: host.num_ranks]
 
 

@@ -18,6 +18,7 @@ from mjtrain.learning.rsl_rl.networks import resolve_model
 from mjtrain.learning.rsl_rl.vec_env import pack
 from mjtrain.runs.checkpoint import CheckpointError
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.text import count
 
 
 class ActorPolicy:
@@ -88,7 +89,7 @@ class ActorPolicy:
         remembered = memory[0] if isinstance(memory, tuple) else memory
         if remembered is not None and remembered.shape[1] != len(seen):
             raise RequestError(
-                f"observations are of {len(seen)} environments, and the policy remembers those of "
+                f"observations are of {count(len(seen), 'environment')}, and the policy remembers those of "
                 f"{remembered.shape[1]}; call its reset() first"
             )
         return self.network(seen)

@@ -8,6 +8,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.config import EnvConfig, RobotConfig
+from mjtrain.runtime.text import count
 from mjtrain.sim.robots.model import list_grounds, load_model, robot_only
 from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, clamps_controls, name_inputs
 from mjtrain.sim.robots.start import find_home
@@ -209,14 +210,14 @@ def find_facts(robot: RobotConfig) -> RobotFacts:
     model, _ = load_model(robot_only(robot))
     is_free = bool(model.njnt) and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE.value
     counts = (
-        (model.nbody - 1, "bodies"),
-        (model.njnt, "joints"),
-        (model.nactuator, "actuators"),
-        (model.nsensor, "sensors"),
-        (model.nkey, "keyframes"),
+        count(model.nbody - 1, "body", "bodies"),
+        count(model.njnt, "joint"),
+        count(model.nactuator, "actuator"),
+        count(model.nsensor, "sensor"),
+        count(model.nkey, "keyframe"),
     )
     return RobotFacts(
-        summary=f"{', '.join(f'{count} {word}' for count, word in counts)}; {model.body_mass.sum():.4g} kg",
+        summary=f"{', '.join(counts)}; {model.body_mass.sum():.4g} kg",
         free_joint=model.joint(0).name or "joint 0" if is_free else None,
         num_controls=int(model.nu),
         has_ground=bool(list_grounds(model)),

@@ -18,6 +18,7 @@ from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import available_memory, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
+from mjtrain.runtime.text import count
 from mjtrain.tools import name_flags
 from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, to_words
 from mjtrain.training.metric_rules import find_metric_problems, is_smaller_better
@@ -180,26 +181,22 @@ def resolve_slots(options: SweepOptions, cores: Sequence[int], gpus: Sequence[st
         there = {0: "no GPU is", 1: "1 GPU is"}.get(len(gpus), f"{len(gpus)} GPUs are")
         raise RequestError(f"--gpus-per-trial {num_gpus}: {there} visible here; 0 trains on the CPU")
     if num_cores is not None and num_cores > len(cores):
-        raise RequestError(f"--cores-per-trial {num_cores}: {_count(len(cores), 'core')} can be used here")
+        raise RequestError(f"--cores-per-trial {num_cores}: {count(len(cores), 'core')} can be used here")
     fitting = len(cores) // (num_cores or 1)
     if num_gpus:
         fitting = min(fitting, len(gpus) // num_gpus)
     if jobs is not None and jobs > fitting:
-        have = _count(len(cores), "core") + (f" and {_count(len(gpus), 'GPU')}" if num_gpus else "")
-        raise RequestError(f"--jobs {jobs}: {have} can run {_count(fitting, 'trial')} side by side")
-    count = min(jobs or (fitting if num_gpus else min(fitting, MAX_JOBS_ON_CPU)), options.trials)
-    width = num_cores or len(cores) // count
+        have = count(len(cores), "core") + (f" and {count(len(gpus), 'GPU')}" if num_gpus else "")
+        raise RequestError(f"--jobs {jobs}: {have} can run {count(fitting, 'trial')} side by side")
+    number = min(jobs or (fitting if num_gpus else min(fitting, MAX_JOBS_ON_CPU)), options.trials)
+    width = num_cores or len(cores) // number
     return tuple(
         Slot(
             cores=tuple(cores[index * width : (index + 1) * width]),
             gpus=tuple(gpus[index * num_gpus : (index + 1) * num_gpus]),
         )
-        for index in range(count)
+        for index in range(number)
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _check_options(options: SweepOptions) -> None:

@@ -13,6 +13,7 @@ from mjtrain.runs.history import lines_backwards
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
 from mjtrain.runtime.standard_streams import write_to_stderr
+from mjtrain.runtime.text import count
 from mjtrain.training.hooks.base import Hook, HookContext
 from mjtrain.training.hooks.checkpoints import is_save_due, record_best
 from mjtrain.training.metric_rules import Ranking, parse_stop_condition
@@ -251,7 +252,7 @@ class StopWhenHook(Hook):
         for condition in self._conditions:
             if condition.is_met(metrics):
                 value = metrics[condition.metric]
-                self._context.ended_by = f"--stop-when {condition}: {value:g} after {iteration} iterations"
+                self._context.ended_by = f"--stop-when {condition}: {value:g} after {count(iteration, 'iteration')}"
                 return True
         return False
 

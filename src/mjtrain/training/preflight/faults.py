@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from mjtrain.config import EnvConfig, TrainConfig
 from mjtrain.launcher.faults.fault import PLACES, Fault
 from mjtrain.runtime.errors import suggest
+from mjtrain.runtime.text import count
 
 ONCE = ("start", "build")
 """Phases that a training has before its first iteration."""
@@ -41,7 +42,7 @@ def _find_step_problem(fault: Fault, config: TrainConfig, world_size: int) -> st
     if fault.step is None:
         return ""
     if fault.phase == "rollout" and fault.step > steps:
-        return f"a rollout has {steps} steps (--agent.num-steps-per-env)"
+        return f"a rollout has {count(steps, 'step')} (--agent.num-steps-per-env)"
     if fault.phase == "report" or (fault.phase == "update" and world_size == 1):
         return f"phase={fault.phase} has no steps here; leave out step"
     return ""

@@ -8,6 +8,7 @@ from mjtrain.config import EnvConfig
 from mjtrain.env.env import Env
 from mjtrain.env.term_check import TermFunction, list_functions
 from mjtrain.mdp import events, objects, randomization, terminations, tracking, velocity
+from mjtrain.runtime.text import count
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.layout import Layout
 from mjtrain.sim.robots.plausibility import is_hinge
@@ -99,7 +100,7 @@ def _find_long_memories(config: EnvConfig, env: Env) -> Iterator[str]:
     for name, term in terms:
         for what, value in (("delay", term.delay[1]), ("history", getattr(term, "history", 1))):
             if value >= max(steps, 2):
-                yield f"--env.{name}.{what} {value}: an episode has {steps} env steps"
+                yield f"--env.{name}.{what} {value}: an episode has {count(steps, 'env step')}"
     for name, term in config.commands.items():
         longest = min(term.resampling_s[1], config.episode_length_s)
         for key, error in term.errors.items():

@@ -9,6 +9,7 @@ from typing import Any
 from mjtrain.config import AgentConfig, DaggerConfig, DistillationConfig, PpoConfig, TrainConfig
 from mjtrain.learning.registry import find_library
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.text import count
 
 _OURS = re.compile(r"PPO$|rsl_rl\.|mjtrain\.")
 """Algorithms whose mini-batches are RSL-RL's."""
@@ -100,8 +101,8 @@ def _check_update(agent: AgentConfig, num_envs: int) -> None:
     algorithm, num_steps = agent.algorithm, agent.num_steps_per_env
     if isinstance(algorithm, PpoConfig | DaggerConfig) and num_envs * num_steps < algorithm.num_mini_batches:
         raise RequestError(
-            f"--agent.algorithm.num-mini-batches {algorithm.num_mini_batches}: a rollout of {num_envs} envs x "
-            f"{num_steps} steps has only {num_envs * num_steps} samples"
+            f"--agent.algorithm.num-mini-batches {algorithm.num_mini_batches}: a rollout of "
+            f"{count(num_envs, 'env')} x {count(num_steps, 'step')} has only {count(num_envs * num_steps, 'sample')}"
         )
     if isinstance(algorithm, DistillationConfig):
         steps = num_steps * algorithm.num_learning_epochs

@@ -8,6 +8,7 @@ import numpy as np
 
 from mjtrain.config.robot_import import ImportConfig
 from mjtrain.config.robot_parts import ActuatorConfig
+from mjtrain.runtime.text import count
 from mjtrain.sim.robots.measured import hangs_on
 from mjtrain.sim.robots.read_layout import SCALAR_JOINTS
 
@@ -64,7 +65,7 @@ def choose_actuators(
         )
     kps = [actuator.kp for actuator in actuators.values()]
     notes = [
-        f"actuators: {len(kps)} position actuators, kp {min(kps):.3g} to {max(kps):.3g}: the full effort at "
+        f"actuators: {count(len(kps), 'position actuator')}, kp {min(kps):.3g} to {max(kps):.3g}: the full effort at "
         f"{config.full_effort_at:g} rad (--full-effort-at), damped by {config.damping_ratio:g} of critical "
         "(--damping-ratio); the gains of the robot's own controller are better"
     ]

@@ -12,6 +12,7 @@ from mjtrain.config.robot_import import ImportConfig
 from mjtrain.config.robot_parts import KeyframeConfig, OptionConfig, SensorConfig, SiteConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import write_whole
+from mjtrain.runtime.text import count
 from mjtrain.sim.robots.completion import complete_robot
 from mjtrain.sim.robots.completion.parts import free_name
 from mjtrain.sim.robots.layout import match_names
@@ -98,9 +99,9 @@ def _choose_geoms(spec: Any, config: ImportConfig) -> list[str]:
                 geom.density = 0
                 weightless.append(body.name)
     if hulls:
-        words = {"mesh": "as their convex hulls", "none": "with nothing"}
+        words = {"mesh": "as convex hulls", "none": "that collide with nothing"}
         how = words.get(config.collisions, f"as one {config.collisions} each")
-        notes.append(f"collisions: {hulls} meshes collide {how} (--collisions mesh, capsule, box or none)")
+        notes.append(f"collisions: {count(hulls, 'mesh', 'meshes')} {how} (--collisions mesh, capsule, box or none)")
     if weightless:
         links = ", ".join(dict.fromkeys(weightless))
         notes.append(f"masses: none for links without <inertial> that are fixed to others ({links})")
@@ -112,7 +113,7 @@ def _complete(spec: Any, config: ImportConfig) -> list[str]:
     spec.option.timestep = TIMESTEP_S
     model = spec.compile()
     if not set(scalar_joints(model)) - followers(model).keys():
-        raise RequestError(f"{spec.modelname}: no joint moves by itself")
+        raise RequestError(f"{spec.modelname}: needs a revolute, continuous or prismatic joint that mimics no other")
     home, pose_notes = _choose_home(model, config)
     lift, feet = _stand(spec, home)
     is_free = bool(model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE)
@@ -136,6 +137,7 @@ def _complete(spec: Any, config: ImportConfig) -> list[str]:
                         re.escape(model.joint(joint).name): float(home[model.jnt_qposadr[joint]])
                         for joint in scalar_joints(model)
                     },
+                    free_joint=model.joint(0).name if is_free else "",
                     height=float(home[2]) if is_free else None,
                 )
             },
