@@ -145,4 +145,4 @@ def write_torchscript(policy: Policy, path: Path) -> None:
         else:
             exported = torch.jit.script(module)
         content = exported.save_to_buffer()  # pyright: ignore[reportAttributeAccessIssue]
-    path.write_bytes(content)  # torch itself raises a RuntimeError where the disk is full
+    path.write_bytes(content)  # torch itself would end the process where the disk is full
