@@ -549,11 +549,6 @@ DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
         term("events", "push", interval_s=(0.0, 0.0)),
         r"--env\.events\.push\.interval-s 0 0: happens in every env step",
     ),
-    "a start that no episode has": (
-        WALKER,
-        term("events", "pose", mode="startup"),
-        r"--env\.events\.pose\.mode startup: reset_root_state_uniform\(\) is for mode reset",
-    ),
     "patches of flat ground": (
         ROUGH,
         field(terrain=TerrainConfig(kind="flat")),

@@ -290,7 +290,7 @@ def test_hosts_with_counts() -> None:
     on_gpu = (replace(HOSTS[0], num_ranks=2), replace(HOSTS[1], num_ranks=1))
     plan = resolve_plan(LaunchConfig(hostnames=("a:2", "b:1")), {}, 0, hosts=on_gpu)
     assert [rank.device for rank in plan.ranks] == ["cuda:0"] * 3
-    with pytest.raises(RequestError, match="--hostnames b:3: the host has only 1 GPU$"):
+    with pytest.raises(RequestError, match=r"--hostnames b:3: the host has only 1 GPU$"):
         resolve_plan(LaunchConfig(gpu_ids="all", hostnames=("a:1", "b:3")), {}, 0, hosts=counted)
 
 

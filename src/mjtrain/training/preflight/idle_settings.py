@@ -7,7 +7,7 @@ from typing import Any, Literal
 from mjtrain.config import EnvConfig
 from mjtrain.env.env import Env
 from mjtrain.env.term_check import TermFunction, list_functions
-from mjtrain.mdp import events, objects, randomization, terminations, tracking, velocity
+from mjtrain.mdp import events, randomization, terminations, tracking, velocity
 from mjtrain.runtime.text import count
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.layout import Layout
@@ -15,26 +15,6 @@ from mjtrain.sim.robots.plausibility import is_hinge
 
 _ON_PATCHES = (events.spawn_on_patch, velocity.terrain_level, terminations.terrain_out_of_bounds)
 """Functions that need a generated ground; on another one they are always the same."""
-
-_MODES: dict[Callable[..., Any], tuple[str, ...]] = {
-    **dict.fromkeys(
-        (
-            events.reset_joints_by_offset,
-            events.reset_joints_by_scale,
-            events.reset_joints_within_limits,
-            events.reset_root_state_uniform,
-            events.reset_with_noise,
-            events.spawn_on_patch,
-            objects.reset_place,
-            objects.reset_orientation,
-            tracking.reset_to_motion,
-        ),
-        ("reset",),
-    ),
-    events.push_by_setting_velocity: ("interval", "reset"),
-    events.apply_body_impulse: ("interval",),
-}
-"""Modes of events in which functions do what they say. What they write in others is dropped, at least in part."""
 
 _STEPPED = (velocity.command_level, velocity.terrain_level)
 """Functions whose levels rise by step."""
@@ -56,7 +36,6 @@ def find_idle_settings(config: EnvConfig, env: Env, engine: NativeEngine) -> Ite
     """Yield a line for each setting that changes nothing, or always the same."""
     yield from _find_long_memories(config, env)
     yield from _find_equal_bounds(config, env.step_dt)
-    yield from _find_wrong_modes(config)
     yield from _find_idle_levels(config)
     yield from _find_idle_factors(config, env.engine.layout)
     yield from _find_limits_in_degrees(config, engine)
@@ -125,14 +104,6 @@ def _find_equal_bounds(config: EnvConfig, step_dt: float) -> Iterator[str]:
     for name, term in config.events.items():
         if term.mode == "interval" and term.interval_s[1] < step_dt:
             yield f"--env.events.{name}.interval-s {_show(term.interval_s)}: happens in every env step"
-
-
-def _find_wrong_modes(config: EnvConfig) -> Iterator[str]:
-    """Find events that happen when what they change is not used."""
-    for name, term in config.events.items():
-        modes = _MODES.get(term.func, (term.mode,))
-        if term.mode not in modes:
-            yield f"--env.events.{name}.mode {term.mode}: {term.func.__name__}() is for mode {' or '.join(modes)}"
 
 
 def _find_idle_levels(config: EnvConfig) -> Iterator[str]:
