@@ -40,6 +40,7 @@ PRELOAD = (
     "torch",
     "mujoco",
     "warp",
+    "mujoco_warp",  # seconds, in each training with cameras or on Warp; it does not start Warp, which sees GPUs
     "torch.utils.tensorboard",
     "mjtrain.api",
     "mjtrain.sim.engines.native",
