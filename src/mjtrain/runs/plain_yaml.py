@@ -9,6 +9,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import read_regular
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may have been built without libyaml
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 MAX_BYTES = 8 << 20
 MAX_DEPTH = 100
@@ -58,6 +59,11 @@ def read_given_yaml(path: Path, flag: str) -> Any:
         raise RequestError(f"{flag}: cannot be read ({error.strerror})") from error
     except yaml.YAMLError as error:
         raise RequestError(f"{flag}: is not valid YAML ({' '.join(str(error).split())})") from error
+
+
+def to_yaml(content: Any) -> str:
+    """Write plain values, mappings in their order."""
+    return yaml.dump(content, Dumper=_DUMPER, sort_keys=False)
 
 
 def _check_size(text: str | bytes) -> None:

@@ -15,7 +15,7 @@ import yaml
 from mjtrain.config import TrainConfig
 from mjtrain.config.functions import with_default_params
 from mjtrain.env.catalog import folder_name
-from mjtrain.runs.plain_yaml import parse_yaml, read_yaml
+from mjtrain.runs.plain_yaml import parse_yaml, read_yaml, to_yaml
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import find_partials, partial_path, remove_partials, sync_folder, write_whole
 
@@ -75,7 +75,7 @@ def save_params(run_dir: Path, **params: Any) -> None:
     """
     folder = run_dir / "params"
     folder.mkdir(exist_ok=True)
-    files = {folder / f"{name}.yaml": yaml.safe_dump(content, sort_keys=False) for name, content in params.items()}
+    files = {folder / f"{name}.yaml": to_yaml(content) for name, content in params.items()}
     changed = {path: text for path, text in files.items() if not path.exists() or path.read_text() != text}
     if any(path.exists() for path in changed):
         _keep_previous(folder)
@@ -128,7 +128,7 @@ def list_changes(run_dir: Path, **params: Any) -> list[str]:
     for name, content in params.items():
         before = read_params(run_dir, name)
         if before:
-            now = parse_yaml(yaml.safe_dump(content))
+            now = parse_yaml(to_yaml(content))
             changes += _compare(name, with_default_params(before), with_default_params(now))
     return changes
 
