@@ -66,7 +66,7 @@ def test_files_agree_with_the_policy_and_describe_it(
     (run_dir / "export").mkdir()
     (run_dir / "export" / "policy_with_motion.onnx").write_text("of an earlier export")
     main([str(run_dir)])
-    assert "verified on 1000 observations" in capsys.readouterr().out
+    assert "verified on 1,000 observations" in capsys.readouterr().out
     out = run_dir / "export"
     names = ["model.mjb", "policy.json", "policy.onnx", "policy.pt"]
     tracks = ["policy_with_motion.onnx"] if task.endswith("-Track") else []
