@@ -183,6 +183,9 @@ def test_a_parameter_may_be_nan_where_that_is_its_default() -> None:
     check_terms(with_term("rewards", reward(unless_given, 1.0)))
     with pytest.raises(RequestError, match=r"--env\.rewards\.x\.params\.scale nan: must not be NaN"):
         check_terms(with_term("rewards", reward(takes_anything, 1.0, scale=math.nan)))
+    ranges: Any = ((0.0, math.inf), (math.nan, 1.0))
+    with pytest.raises(RequestError, match=r"\.params\.ranges \(0\.0, inf\) \(nan, 1\.0\): must not be NaN"):
+        check_terms(with_term("rewards", reward(takes_anything, 1.0, ranges=ranges)))
 
 
 def test_functions_that_take_anything_are_left_alone() -> None:

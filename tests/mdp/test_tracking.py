@@ -205,6 +205,16 @@ def test_two_motions_of_one_file_name_count_failures_apart(tmp_path: Path) -> No
     assert totals == {"motion": 0, "sit": 0, "bow": 3, "again": 3, "halves": 0}
 
 
+def test_adaptive_sampling_reports_the_present_parameters() -> None:
+    env = make(exact(sampling="adaptive"))
+    _count_failures(env)[0] = 1.0
+    entropies = []
+    for share in (0.0, 1.0):
+        env.config.commands["motion"].params["uniform_share"] = share
+        entropies.append(tracking.adaptive_sampling(env, torch.zeros(8), command="motion").mean().item())
+    assert entropies[0] < 0.1 < 0.9 < entropies[1]
+
+
 def _count_failures(env: Env, command: str = "motion") -> torch.Tensor:
     reference = reference_of(env, command)
     return env.shared_sum(reference.failures, len(reference.bin_sizes), keep=0.98).total
@@ -277,7 +287,7 @@ def test_clips_are_drawn_by_their_weights(tmp_path: Path, sampling: str) -> None
     [
         ((1.0, 2.0), "clip_weights 1 2: must be one for each of the 1 clips trot"),
         ((-1.0,), "clip_weights -1: must be numbers of at least 0"),
-        ((float("nan"),), "clip_weights nan: must be"),
+        ((float("nan"),), "clip_weights nan: must not be NaN"),
         ((0.0,), "clip_weights 0: must be"),
     ],
 )

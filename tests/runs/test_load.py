@@ -11,6 +11,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import PlayConfig
 from mjtrain.evaluation.playing.evaluate import find_run_to_play
+from mjtrain.evaluation.playing.player import Player
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import open_bundle
 from mjtrain.runs.checkpoint import load_checkpoint
@@ -59,5 +60,9 @@ def test_a_shared_policy_that_is_played_is_known_by_its_place() -> None:
     place = "pretrained:Cartpole-Balance"
     for task, config in ((place, PlayConfig()), ("Cartpole-Balance", PlayConfig(policy="pretrained"))):
         assert find_run_to_play(task, config).place == place
+    for policy, name in (("trained", place), ("zero", "zero")):
+        run = find_run_to_play(place, PlayConfig(policy=policy))
+        with Player(mjtrain.RankContext(), run, policy=policy) as player:
+            assert player.policy_name == name
     untrained = find_run_to_play("Cartpole-Balance", PlayConfig(policy="zero"))
     assert untrained.place is None

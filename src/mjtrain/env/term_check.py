@@ -190,7 +190,8 @@ def _find_wrong_params(term: TermFunction) -> list[str]:
         problems = find_type_problems(kind, value, f"--env.{term.name}.params.{name}")
         default = parameters[name].default if name in parameters else None
         if not problems and _has_nan(value) and not _has_nan(default):  # comparisons with NaN are always false
-            problems = [f"--env.{term.name}.params.{name} {value}: must not be NaN"]
+            given = " ".join(map(str, value)) if isinstance(value, tuple | list) else value
+            problems = [f"--env.{term.name}.params.{name} {given}: must not be NaN"]
         found += problems
     low, high = (term.params.get(name) for name in ("low", "high"))
     if isinstance(low, float | int) and isinstance(high, float | int) and low > high:
@@ -199,8 +200,9 @@ def _find_wrong_params(term: TermFunction) -> list[str]:
 
 
 def _has_nan(value: Any) -> bool:
-    values = value if isinstance(value, tuple | list) else (value,)
-    return any(isinstance(item, float) and math.isnan(item) for item in values)
+    if isinstance(value, tuple | list):
+        return any(_has_nan(item) for item in value)
+    return isinstance(value, float) and math.isnan(value)
 
 
 def read_annotation(func: Callable[..., Any], parameter: inspect.Parameter) -> Any:

@@ -160,7 +160,8 @@ def _list(weights: tuple[float, ...]) -> str:
 
 
 _FOUND: WeakKeyDictionary[Env, dict[tuple[object, ...], Reference]] = WeakKeyDictionary()
-_PARAMS: WeakKeyDictionary[Env, dict[str, dict[str, Any]]] = WeakKeyDictionary()
+_DEFAULTS: WeakKeyDictionary[Env, dict[str, dict[str, Any]]] = WeakKeyDictionary()
+"""Defaults of the function of each command, which take long to find."""
 
 
 def reference_of(env: Env, command: str) -> Reference:
@@ -174,12 +175,11 @@ def reference_of(env: Env, command: str) -> Reference:
 
 
 def command_params(env: Env, command: str) -> dict[str, Any]:
-    """Return the parameters of a command, with the defaults of its function."""
-    known = _PARAMS.setdefault(env, {})
+    """Return the present parameters of a command, with the defaults of its function."""
+    term, known = env.config.commands[command], _DEFAULTS.setdefault(env, {})
     if command not in known:
-        term = env.config.commands[command]
-        known[command] = {**default_params(term.func), **term.params}
-    return known[command]
+        known[command] = default_params(term.func)
+    return {**known[command], **term.params}
 
 
 def load_reference(

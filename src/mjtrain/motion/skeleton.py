@@ -25,10 +25,11 @@ class Skeleton:
         """Its config."""
         self.layout = make_layout(model, "cpu", torch.float64)
         free = [name for name, place in self.layout.qpos.items() if place.stop - place.start == 7]
-        if not free:
-            raise RequestError("the robot has no named free joint; a motion is of a robot that moves freely")
-        self.root: str = model.joint(find_root(model)).name
+        root = find_root(model)
+        self.root: str = model.joint(root).name if root >= 0 else ""
         """Its free joint."""
+        if not self.root:
+            raise RequestError("the robot has no named free joint; a motion is of a robot that moves freely")
         self.joints = tuple(self.layout.qpos.match((".*",))) if len(self.layout.qpos) > len(free) else ()
         """Hinges and slides, in the order of the model."""
         self.bodies = tuple(model.body(index).name or f"body {index}" for index in range(1, model.nbody))

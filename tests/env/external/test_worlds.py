@@ -12,6 +12,7 @@ import torch
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.spaces import Box
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import mjtrain
 from mjtrain.api import make_train_config
@@ -69,6 +70,10 @@ def test_episodes_are_counted_by_how_they_end() -> None:
     env.close()
 
 
+class NoLimit(PendulumEnv):
+    _max_episode_steps = None
+
+
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_the_longest_episode_is_that_of_the_arguments(vectorization: Any) -> None:
     for limit, longest in ((1200, 1200), (-1, 1000)):  # -1 means no limit to gymnasium.make
@@ -78,14 +83,17 @@ def test_the_longest_episode_is_that_of_the_arguments(vectorization: Any) -> Non
 
     vector = {"sync": SyncVectorEnv, "async": AsyncVectorEnv}[vectorization]
     without_spec = partial(gymnasium.wrappers.TimeLimit, PendulumEnv(), max_episode_steps=1300)
-    for single, longest in (
-        (partial(gymnasium.make, "Pendulum-v1", max_episode_steps=1300), 1300),
-        (without_spec, 1300),
-        (PendulumEnv, 1000),  # without a limit
+    for single, wrap, longest in (
+        (partial(gymnasium.make, "Pendulum-v1", max_episode_steps=1300), None, 1300),
+        (without_spec, None, 1300),
+        (without_spec, RecordEpisodeStatistics, 1300),
+        (PendulumEnv, None, 1000),  # without a limit
+        (NoLimit, None, 1000),
     ):
 
-        def function(num_envs: int, single: Any = single, **_: Any) -> VectorEnv:
-            return vector([single] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        def function(num_envs: int, single: Any = single, wrap: Any = wrap, **_: Any) -> VectorEnv:
+            envs = vector([single] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+            return envs if wrap is None else wrap(envs)
 
         env = make(VecEnvConfig(make=function))
         assert env.max_episode_steps == longest

@@ -14,7 +14,7 @@ from mjtrain.env.catalog import load_task
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.drawing.frames import FrameRenderer
 from mjtrain.sim.drawing.renderer import VideoRenderer
-from mjtrain.sim.drawing.scene import crop_ground
+from mjtrain.sim.drawing.scene import crop_ground, make_scene
 from mjtrain.sim.drawing.video import Clip
 from mjtrain.sim.robots.model import load_model, robot_only
 from mjtrain.sim.robots.robot import save_model
@@ -54,16 +54,20 @@ def test_other_grounds_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("turn", ["1 0 0 0", "0.9 0 0 0.4358899"])
-def test_a_ground_that_is_elsewhere_is_cropped_where_the_robot_is(tmp_path: Path, turn: str) -> None:
+@pytest.mark.parametrize("name", ["", "root"])
+def test_a_ground_that_is_elsewhere_is_cropped_where_the_robot_is(tmp_path: Path, turn: str, name: str) -> None:
     field = '<hfield name="h" nrow="41" ncol="41" size="20 20 1 0.1"/>'
     ground = f'<geom type="hfield" hfield="h" pos="40 0 0.2" quat="{turn}"/>'
-    robot = '<body pos="40 0 1"><freejoint/><geom size="0.1"/></body>'
+    ball = '<body><freejoint/><geom size="0.1"/></body>'
+    leg = '<body><joint/><geom size="0.1" pos="0.1 0 0"/></body>'
+    robot = f'<body pos="40 0 1"><freejoint{name and f" name={name!r}"}/><geom size="0.1"/>{leg}</body>'
     file = tmp_path / "robot.xml"
-    file.write_text(f"<mujoco><asset>{field}</asset><worldbody>{ground}{robot}</worldbody></mujoco>")
+    file.write_text(f"<mujoco><asset>{field}</asset><worldbody>{ground}{ball}{robot}</worldbody></mujoco>")
     model = mujoco.MjModel.from_xml_path(str(file))
     cropped = crop_ground(model, model.qpos0[None])
     assert height_at(cropped, 41.0, 1.0) == pytest.approx(height_at(model, 41.0, 1.0))
     assert (cropped is model) == (turn != "1 0 0 0")
+    assert make_scene(model, model.qpos0).follows == 1
 
 
 @needs_drawing

@@ -186,6 +186,13 @@ def test_sensors_that_no_name_pairs_are_not_their_own_images() -> None:
     assert list(mirror.unknown) == ["compass"]
 
 
+@pytest.mark.parametrize("late", ['delay="0.01" nsample="6"', 'interval="0.02" nsample="6"'])
+def test_sensors_that_measure_at_different_times_are_not_images(late: str) -> None:
+    angle = '<jointpos name="left_angle"'
+    _, mirror = find(ROBOT.replace(angle, f"{angle} {late}"))
+    assert mirror.unknown["left_angle"] == "its image is a sensor of another type, delay or interval"
+
+
 @pytest.mark.parametrize(("pattern", "image"), [("(", "x"), ("left_hip", r"\2")])
 def test_an_expression_that_is_wrong_is_named(pattern: str, image: str) -> None:
     with pytest.raises(RequestError) as error:

@@ -41,9 +41,10 @@ def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
 def _longest_episode(envs: VectorEnv) -> int:
     """Return the longest episode, in env steps: of its TimeLimit, or else of the arguments or the id."""
     limits: Sequence[int] = ()
-    if isinstance(envs, SyncVectorEnv | AsyncVectorEnv):
-        if all(envs.call("has_wrapper_attr", "_max_episode_steps")):
-            limits = envs.get_attr("_max_episode_steps")
+    vector = envs.unwrapped
+    if isinstance(vector, SyncVectorEnv | AsyncVectorEnv):
+        if all(vector.call("has_wrapper_attr", "_max_episode_steps")):
+            limits = [limit or 0 for limit in vector.get_attr("_max_episode_steps")]
     elif spec := envs.spec:
         limits = [spec.kwargs.get("max_episode_steps") or spec.max_episode_steps or 0]
     return limit if (limit := max(limits, default=0)) > 0 else DEFAULT_STEPS

@@ -55,7 +55,7 @@ class VecEnvWorlds:
         time_outs = extras.get("time_outs")
         seen = self._read(observations)
         if time_outs is None:
-            time_outs = torch.zeros(self.num_envs, dtype=torch.bool)
+            time_outs = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         for name, values in (("rewards", rewards), ("dones", dones), ("extras['time_outs']", time_outs)):
             if not isinstance(values, torch.Tensor) or values.shape != (self.num_envs,):
                 raise RequestError(

@@ -132,7 +132,7 @@ def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[s
         episodes = play_episodes(player, per_env, by_bin=by_bin)
     return {
         "task": run.task,
-        "policy": run.place or config.policy,
+        "policy": player.policy_name,
         "checkpoint": None if player.checkpoint is None else str(player.checkpoint),
         "iteration": player.iteration,
         "num_envs": num_envs,

@@ -84,6 +84,11 @@ class Player(PolicyPlayer):
         """Iteration of the training at which the current weights were saved; None without a trained policy."""
         return None if self.policy is None else self.policy.iteration
 
+    @property
+    def policy_name(self) -> str:
+        """What acts: zero, random, the place of a shared policy, or else trained."""
+        return self._policy_name if self._policy_name in UNTRAINED else self.run.place or "trained"
+
     def act(self) -> torch.Tensor:
         """Return the actions of the policy for the current observations. Shape (num_envs, num_actions)."""
         if self.policy is not None:

@@ -78,7 +78,7 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
         index = {
             "format": 1,
             "task": run.task,
-            "policy": run.place or config.policy,
+            "policy": player.policy_name,
             "checkpoint": None if player.checkpoint is None else player.checkpoint.name,
             "iteration": player.iteration,
             "seed": config.seed,

@@ -7,7 +7,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from mjtrain.sim.robots.start import make_start
+from mjtrain.sim.robots.start import find_root, make_start
 
 MAX_TRIANGLES = 40_000
 """Triangles of all meshes of a scene; meshes with more are simplified."""
@@ -63,7 +63,7 @@ def make_scene(model: mujoco.MjModel, qpos: np.ndarray) -> Scene:
     bodies = np.unique(model.geom_bodyid[moving]).astype(int)
     used = list(dict.fromkeys(int(model.geom_dataid[geom]) for geom in shown if _shape(model, geom) == "mesh"))
     free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)
-    root = int(model.jnt_bodyid[free[0]]) if len(free) and free[0] == 0 else -1
+    root = int(model.jnt_bodyid[find_root(model)]) if len(free) and free[0] == 0 else -1
     of_root = np.flatnonzero(model.body_rootid[bodies] == root)
     center = data.geom_xpos[moving].mean(axis=0) if moving else np.zeros(3)
     return Scene(
@@ -123,13 +123,13 @@ def crop_ground(model: mujoco.MjModel, positions: np.ndarray) -> mujoco.MjModel:
         positions: qpos over a clip. Shape (frames, nq).
     """
     grounds = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD)
-    free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)
-    if len(grounds) != 1 or model.nhfield != 1 or not len(free) or model.geom_bodyid[grounds[0]] != 0:
+    root = find_root(model)
+    if len(grounds) != 1 or model.nhfield != 1 or root < 0 or model.geom_bodyid[grounds[0]] != 0:
         return model
     if abs(model.geom_quat[grounds[0], 0]) < 1 - 1e-9:  # it is turned
         return model
     model, ground = copy.copy(model), grounds[0]
-    begin = model.jnt_qposadr[free[0]]
+    begin = model.jnt_qposadr[root]
     track = positions[:, begin : begin + 2] - model.geom_pos[ground, :2]
     half_size = model.hfield_size[0, :2].copy()
     shape = np.array([model.hfield_ncol[0], model.hfield_nrow[0]])

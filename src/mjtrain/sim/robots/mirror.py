@@ -268,10 +268,10 @@ class _Finder:
         """Return what becomes of the reading of a sensor, as its partner's; or why that is not known."""
         model = self._model
         if any(
-            getattr(model, field)[sensor] != getattr(model, field)[partner]
-            for field in ("sensor_type", "sensor_objtype", "sensor_reftype", "sensor_delay")
+            (getattr(model, field)[sensor] != getattr(model, field)[partner]).any()
+            for field in ("sensor_type", "sensor_objtype", "sensor_reftype", "sensor_delay", "sensor_interval")
         ):
-            return "its image is a sensor of another type or delay"
+            return "its image is a sensor of another type, delay or interval"
         kind = mujoco.mjtSensor(model.sensor_type[sensor]).name.removeprefix("mjSENS_")
         part, image = (int(model.sensor_objid[index]) for index in (sensor, partner))
         if kind in _JOINT_SENSORS:

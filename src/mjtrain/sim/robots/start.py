@@ -20,13 +20,14 @@ def find_home(model: mujoco.MjModel) -> int:
 
 
 def find_root(model: mujoco.MjModel) -> int:
-    """Return the free joint of the robot, by its index; -1 if no free joint has a name.
+    """Return the free joint of the robot, by its index; -1 without any.
 
     Objects have free joints, too, and may come first. The robot's is the first from which hinges or slides hang, or
-    else the first.
+    else the first; those with a name come before others.
     """
     free = [int(joint) for joint in np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)]
-    named = [joint for joint in free if model.joint(joint).name]
     is_scalar = np.isin(model.jnt_type, (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE))
     jointed = set(model.body_rootid[model.jnt_bodyid[is_scalar]].tolist())
-    return next((joint for joint in named if int(model.jnt_bodyid[joint]) in jointed), next(iter(named), -1))
+    return max(
+        free, key=lambda joint: (int(model.jnt_bodyid[joint]) in jointed, bool(model.joint(joint).name)), default=-1
+    )
