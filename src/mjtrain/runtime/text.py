@@ -5,6 +5,6 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number and its noun: 1 iteration, 2,000 iterations.
 
     Args:
-        plural: Of a noun that does not end in s then.
+        plural: Plural of the noun; without it, an s is added.
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
