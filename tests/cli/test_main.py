@@ -53,10 +53,12 @@ def test_a_reader_that_has_enough_is_no_error(
 @pytest.mark.parametrize(("words", "status"), [("--version", 0), ("trian", 2)])
 def test_a_thread_that_never_ends_does_not_keep_a_command(words: str, status: int) -> None:
     code = (
-        "import sys, threading, time\n"
+        "import atexit, sys, threading, time\n"
         "from mjtrain.cli import command, main\n"
         "command.THREADS_GRACE_S = 0.5\n"
-        "threading.Thread(target=time.sleep, args=(10_000,), name='bridge').start()\n"
+        "thread = threading.Thread(target=time.sleep, args=(10_000,), name='bridge')\n"
+        "thread.start()\n"
+        "atexit.register(thread.join)\n"
         "main.main()\n"
     )
     command = [sys.executable, "-c", code, words]

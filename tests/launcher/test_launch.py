@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -82,6 +82,28 @@ def test_the_signal_that_kills_the_agent_is_named() -> None:
 
     with pytest.raises(mjtrain.RankFailedError, match="the process that starts its ranks was killed by SIGKILL"):
         mjtrain.launch(kill_parent, launch=TWO)
+
+
+def _interrupt_again(context: RankContext) -> None:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("cleaned up") from None
+
+
+def _interrupt_by_another_handler(context: RankContext) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("fn", [_interrupt_again, _interrupt_by_another_handler])
+def test_an_interrupt_that_a_function_handles_itself_is_none_of_its_failures(
+    fn: Callable[[RankContext], None], tmp_path: Path
+) -> None:
+    plan = make_plan(CPU)
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan, fn, rendezvous=rendezvous(plan), crash_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_signal_while_a_robot_is_made_is_none_of_its_function() -> None:

@@ -122,7 +122,9 @@ def _end_threads(status: int) -> None:
                 f"waiting for threads that have not ended, at most {THREADS_GRACE_S:g} s: {', '.join(names)}"
             )
         if waited_s > THREADS_GRACE_S:
-            atexit._run_exitfuncs()  # as at the end of Python
+            exits = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # as at the end of Python
+            exits.start()
+            exits.join(THREADS_GRACE_S)  # one of them may wait for such a thread too
             flush_standard_streams()
             os._exit(status)
         time.sleep(0.02)

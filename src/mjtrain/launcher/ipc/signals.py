@@ -24,6 +24,8 @@ class StopSignals:
     def __init__(self, callback: Callable[[int], None]) -> None:
         self._callback = callback
         self._before: dict[int, Any] = {}
+        self.replaced = False
+        """Whether something else handled SIGINT at the end."""
 
     def __enter__(self) -> "StopSignals":
         if threading.current_thread() is threading.main_thread():
@@ -34,6 +36,7 @@ class StopSignals:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self.replaced = bool(self._before) and signal.getsignal(signal.SIGINT) != self._handle
         for signum, handler in self._before.items():
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
@@ -65,7 +68,12 @@ def leave(signum: int) -> NoReturn:
 
 
 def is_stop(error: BaseException) -> bool:
-    """Whether `leave` has raised an exception; functions of users may raise KeyboardInterrupt without a signal."""
+    """Whether `leave` has raised an exception; functions of users may raise KeyboardInterrupt without a signal.
+
+    A KeyboardInterrupt that a function raises while it handles one of `leave` counts too.
+    """
+    if isinstance(error, KeyboardInterrupt) and "signum" not in vars(error) and error.__context__ is not None:
+        return is_stop(error.__context__)
     return isinstance(error, StoppedError) or (isinstance(error, KeyboardInterrupt) and "signum" in vars(error))
 
 

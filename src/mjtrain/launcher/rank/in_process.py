@@ -73,9 +73,10 @@ def run_in_process(
     stop = _Stop(plan.stop_grace_s, request.on_not_saved)
     limits = PhaseLimits(floor_s=plan.heartbeat_floor_s, ceiling_s=plan.heartbeat_timeout_s)
     hang = _HangWatch(context, limits, crash_dir)
+    signals = StopSignals(hang.instead_of(stop.on_signal))
     try:
         with (
-            StopSignals(hang.instead_of(stop.on_signal)),
+            signals,
             hang,
             rank_scope(context, plan.backend, store, plan.process_group_timeout_s),
         ):
@@ -85,7 +86,7 @@ def run_in_process(
     except RequestError:
         raise
     except BaseException as error:
-        if is_stop(error):
+        if is_stop(error) or (isinstance(error, KeyboardInterrupt) and signals.replaced):
             raise
         if hang.failure is not None:
             raise hang.failure.to_error() from None
