@@ -34,9 +34,12 @@ def installed_packages() -> dict[str, str | None]:
 
 def _version(package: str) -> str | None:
     try:
-        return importlib.metadata.version(package)
+        found = importlib.metadata.distribution(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+    # `found.version` parses the whole file as an e-mail, with the package's description.
+    line = re.search(r"^Version: *(\S+)", found.read_text("METADATA") or "", re.MULTILINE)
+    return line[1] if line else found.version
 
 
 def count_gpus() -> int:
