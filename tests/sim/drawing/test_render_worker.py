@@ -13,6 +13,7 @@ from mjtrain.config import RobotConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.drawing.frames import FrameRenderer
+from mjtrain.sim.drawing.render_worker import set_quality
 from mjtrain.sim.drawing.renderer import VideoRenderer
 from mjtrain.sim.drawing.scene import crop_ground, make_scene
 from mjtrain.sim.drawing.video import Clip
@@ -21,6 +22,14 @@ from mjtrain.sim.robots.robot import save_model
 from support.machine import patience
 from support.scenes import load_hanging
 from support.videos import decode, needs_drawing
+
+
+@pytest.mark.parametrize(("file", "shadows", "used"), [(4096, True, 2048), (1024, True, 1024), (4096, False, 0)])
+def test_a_shadow_map_is_not_finer_than_can_be_seen(file: int, shadows: bool, used: int) -> None:
+    model = load_hanging().compile()
+    model.vis.quality.shadowsize = file
+    set_quality(model, shadows=shadows)
+    assert model.vis.quality.shadowsize == used
 
 
 def height_at(model: mujoco.MjModel, x: float, y: float) -> float | None:

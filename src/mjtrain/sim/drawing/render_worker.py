@@ -26,6 +26,9 @@ from mjtrain.sim.robots.start import make_start
 GIF_STRIDE = 2
 """Every second frame goes into the GIF that TensorBoard shows, at half the size."""
 
+SHADOW_MAP = 2048
+"""Pixels of the shadow map along each side, at most: drawing MuJoCo's 4096 takes longer than all else without a GPU."""
+
 
 def main() -> None:
     """Render jobs until standard input ends."""
@@ -66,7 +69,7 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
     out = Path(job["out"])
     frames = []
     enlarge_buffer(model, job["width"], job["height"])
-    model.vis.quality.offsamples = 4 if job["shadows"] else 0
+    set_quality(model, shadows=job["shadows"])
     with (
         mujoco.Renderer(model, job["height"], job["width"]) as renderer,
         replacing(out) as whole,
@@ -90,6 +93,13 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
         if frames:
             rest = {"append_images": frames[1:], "duration": 1000 * GIF_STRIDE / job["fps"], "loop": 0}
             frames[0].save(job["gif"], "GIF", save_all=True, **rest)
+
+
+def set_quality(model: mujoco.MjModel, *, shadows: bool) -> None:
+    """Antialias and render shadows, as finely as a video of this size can show; or neither."""
+    quality = model.vis.quality
+    quality.offsamples = 4 if shadows else 0
+    quality.shadowsize = min(quality.shadowsize, SHADOW_MAP) if shadows else 0
 
 
 class Tiles:
