@@ -46,6 +46,14 @@ def test_a_replayed_step_is_the_plain_call_bit_for_bit() -> None:
     assert torch.equal(engine.state.sensordata, wp.to_torch(data.sensordata))
 
 
+def test_a_cpu_records_one_physics_step_for_calls_of_any_length() -> None:
+    engine = make_engine()
+    engine.step(CTRL, 4)
+    recorded = len(engine._calls._graphs)
+    engine.step(CTRL, 200)
+    assert len(engine._calls._graphs) == recorded
+
+
 @pytest.mark.parametrize("call", [lambda engine: engine.step(CTRL, 3), lambda engine: engine.refresh_model(None)])
 def test_recording_a_call_does_it_once(call: Callable[[WarpEngine], None]) -> None:
     """The call before the recording, which compiles the kernels, leaves no trace."""

@@ -1,6 +1,7 @@
 """MuJoCo Warp: graphs of kernels, on a GPU and on a CPU."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import mujoco
@@ -117,13 +118,22 @@ class WarpEngine:
         history = None if self._history is None else wp.from_torch(self.follow_sensors(num_substeps))
 
         def advance() -> None:
+            mjw.step(self._model, self._data)
+            self._note_buffers()
+
+        def advance_all() -> None:
             for step in range(num_substeps):
-                mjw.step(self._model, self._data)
-                self._note_buffers()
+                advance()
                 if history is not None:
                     note_readings(self._data.sensordata, step, history)
 
-        self._calls.run(("step", num_substeps), advance)
+        if self.device.type == "cuda":
+            self._calls.run(("step", num_substeps), advance_all)
+        else:  # recording one physics step takes as long as 200 replays on a CPU
+            for step in range(num_substeps):
+                self._calls.run("step", advance)
+                if history is not None:
+                    self._calls.run(("history", step), partial(note_readings, self._data.sensordata, step, history))
         torch.logical_not((self._qacc.abs() <= MAX_VALUE).all(dim=1), out=self.failed)
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
