@@ -15,7 +15,7 @@ from mjtrain.launcher.job.health import Hang, RankState
 from mjtrain.launcher.job.outputs import LogFile
 from mjtrain.launcher.rank.spawned import STACK_SIGNAL, stack_file
 from mjtrain.runtime.cgroups import find_cgroups
-from mjtrain.runtime.processes import is_ending, read_exit_code, send_signal, signal_main_threads
+from mjtrain.runtime.processes import is_ending, send_signal, signal_main_threads
 
 
 class OomWatch:
@@ -99,7 +99,9 @@ class Diagnosis:
         """Stop watching the kernel."""
         self._oom.close()
 
-    def explain(self, spawner_exit_code: int | None, agent_lost: bool, agent_pid: int | None = None) -> Failure:
+    def explain(
+        self, spawner_exit_code: int | None, agent_lost: bool, exit_of_agent: tuple[int, int] | None = None
+    ) -> Failure:
         """Find the cause: a process that ended without a report, else the earliest exception."""
         states = self._states.values()
         lost = [state for state in states if state.lost_s is not None and not state.done]
@@ -128,7 +130,8 @@ class Diagnosis:
         if spawner_exit_code is not None and not self._states:
             how, _, _ = describe_exit(spawner_exit_code)
             return self.explain_start(f"the process that starts its ranks {how}")
-        if agent_lost and agent_pid is not None and (exit_code := read_exit_code(agent_pid)) is not None:
+        if exit_of_agent is not None:
+            agent_pid, exit_code = exit_of_agent
             how, signum, _ = describe_exit(exit_code)
             if signum == signal.SIGKILL and (reason := self._oom.explain(agent_pid)):
                 how += f", {reason}"

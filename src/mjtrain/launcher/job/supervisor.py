@@ -17,7 +17,7 @@ from mjtrain.launcher.job.outputs import Console, RemoteConsole, Sink
 from mjtrain.launcher.job.process_tree import ProcessTree
 from mjtrain.launcher.job.rank_server import RankServer
 from mjtrain.launcher.planning.plan import LaunchPlan
-from mjtrain.runtime.processes import is_ending
+from mjtrain.runtime.processes import is_ending, read_exit_code
 
 SETTLE_S = 0.5
 """Time between the first sign of a failure and the result: reports of other ranks, and an exit, may arrive later."""
@@ -74,6 +74,7 @@ class Supervisor:
         self._diagnosis = Diagnosis(scratch, log_dir, self._states, self._ranks.logs, host)
         self._agent_pids: list[int] = []
         self._agent_lost = False
+        self._exit_of_agent: tuple[int, int] | None = None
         self._exits: dict[int, tuple[int, float]] = {}
         """Exit codes of ranks, by process id, and when they arrived."""
         self._injected: list[str] = []
@@ -309,9 +310,11 @@ class Supervisor:
 
     def _find_failure(self, now_s: float) -> Failure | None:
         states, spawner_exit_code = list(self._states.values()), self._processes.first_exit_code
+        if self._agent_lost and self._exit_of_agent is None and self._agent_pids:
+            exit_code = read_exit_code(self._agent_pids[0])  # before its parent waits for it
+            self._exit_of_agent = None if exit_code is None else (self._agent_pids[0], exit_code)
         if self._suspect_s is not None and now_s - self._suspect_s > self._settle_s():
-            agent_pid = self._agent_pids[0] if self._agent_pids else None
-            return self._diagnosis.explain(spawner_exit_code, self._agent_lost, agent_pid)
+            return self._diagnosis.explain(spawner_exit_code, self._agent_lost, self._exit_of_agent)
         if self._processes.lost:
             return Failure(summary="the reaper process ended unexpectedly")
         if self._suspect_s is None and spawner_exit_code is not None:

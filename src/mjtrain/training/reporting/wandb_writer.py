@@ -20,6 +20,9 @@ INIT_TIMEOUT_S = 30.0
 CALL_TIMEOUT_S = 30.0
 """Longest wait for W&B's process, which passes on what it gets."""
 
+ARTIFACT_TIMEOUT_S = 600.0
+"""Longest time in which a checkpoint is read and copied for W&B."""
+
 FINISH_TIMEOUT_S = 60.0
 """Longest wait for the last uploads when a run ends well."""
 
@@ -75,7 +78,7 @@ class WandbWriter(Writer):
     def add_checkpoint(self, path: Path) -> None:
         """Upload a checkpoint as an artifact, if that was asked for."""
         if self._uploads_checkpoints:
-            self._call(lambda: self._log_artifact(path))
+            self._call(lambda: self._log_artifact(path), ARTIFACT_TIMEOUT_S)
 
     def _log_artifact(self, path: Path) -> None:
         import wandb
@@ -100,13 +103,12 @@ class WandbWriter(Writer):
                 kill_process()
             raise
 
-    def _call(self, action: Callable[[], Any], timeout_s: float | None = None) -> None:
+    def _call(self, action: Callable[[], Any], timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Call W&B; after a call that did not return in time no other is made."""
         if self._hangs:
             raise WriterError("W&B hangs")
-        limit_s = CALL_TIMEOUT_S if timeout_s is None else timeout_s
         try:
-            guard(lambda: call_within(limit_s, action))
+            guard(lambda: call_within(timeout_s, action))
         except WriterError as error:
             self._hangs = isinstance(error.__cause__, TimeoutError)
             raise
