@@ -1,5 +1,6 @@
 """What counts as progress of a rank, and for how long it may go without."""
 
+import gc
 import hashlib
 import resource
 import subprocess
@@ -48,6 +49,35 @@ def test_the_stack_counts_until_the_first_beat_and_while_warming_up() -> None:
     assert counts_stack(progress), "more of the same phase"
     heartbeat.beat("rollout")
     assert not counts_stack(progress)
+
+
+def test_no_garbage_is_collected_while_frames_are_found() -> None:
+    """What a collection runs lets the watched thread run too, and CPython 3.11 crashes there."""
+    collected_in, ready, done = [], threading.Event(), threading.Event()
+
+    def recurse(depth: int) -> None:
+        if depth:
+            recurse(depth - 1)
+        else:
+            ready.set()
+            done.wait()
+
+    thread = threading.Thread(target=recurse, args=(300,), daemon=True)
+    thread.start()
+    ready.wait()
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(lambda *_: collected_in.append(sys._getframe(1).f_code.co_name))
+    try:
+        gc.set_threshold(1)
+        stack = Progress(thread, PhaseLimits(floor_s=None, ceiling_s=LONG_S)).show_stack()
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.pop()
+        done.set()
+    assert stack.count("recurse") > 3
+    assert collected_in
+    assert collected_in.count("_frames") < 10, "before and after, and not with each frame"
+    assert gc.isenabled()
 
 
 def test_beats_count_always() -> None:

@@ -1,14 +1,16 @@
 """Whether the function of a rank makes progress, seen from another thread of its process, and how long it may take."""
 
 import contextlib
+import gc
 import os
 import select
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate, chain, repeat
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -237,12 +239,24 @@ class Progress:
         stack.reverse()
         return "".join(stack.format())
 
-    def _frames(self) -> Iterator[FrameType]:
-        """Yield the frames of the thread, the innermost first."""
-        frame = sys._current_frames().get(self._thread)
-        while isinstance(frame, FrameType):  # the thread runs on: CPython 3.11 was seen to return a code object once
-            yield frame
-            frame = frame.f_back
+    def _frames(self) -> list[FrameType]:
+        """Return the frames of the thread, the innermost first.
+
+        The thread runs whenever this one evaluates Python code or collects garbage, and CPython 3.11 was seen to crash
+        in `f_back` then. Hence all frames are found in one call of C, and without a collection.
+        """
+        found: list[Any] = []
+        go_back: Any = getattr  # with "f_back", in C
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with contextlib.suppress(AttributeError):  # the outermost frame has None for f_back
+                first: Any = sys._current_frames().get(self._thread)
+                found.extend(accumulate(chain((first,), repeat("f_back")), go_back))
+        finally:
+            if collects:
+                gc.enable()
+        return [frame for frame in found if isinstance(frame, FrameType)]
 
 
 def _is_output_held() -> bool:
