@@ -132,7 +132,7 @@ def test_a_factory_in_a_file(task_file: Path) -> None:
         ("Quux", "unknown task Quux; see list-tasks"),
         ("{folder}", "the folder is neither a task nor a run directory (no params/ in it)"),
         ("{folder}/run", "run; the folder is a run directory, not a task"),
-        ("logs/missing", "unknown task logs/missing; there is no such file or folder"),
+        ("logs/missing", "unknown task logs/missing; the file or folder does not exist"),
         ("no.such.module:make", "No module named 'no'"),
         ("json:make", "json has no function make"),
         (":make", "expected package.module:factory"),

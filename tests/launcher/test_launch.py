@@ -97,7 +97,7 @@ def _interrupt_by_another_handler(context: RankContext) -> None:
 
 
 @pytest.mark.parametrize("fn", [_interrupt_again, _interrupt_by_another_handler])
-def test_an_interrupt_that_a_function_handles_itself_is_none_of_its_failures(
+def test_an_interrupt_that_a_function_handles_itself_is_not_its_failure(
     fn: Callable[[RankContext], None], tmp_path: Path
 ) -> None:
     plan = make_plan(CPU)

@@ -215,7 +215,7 @@ def _find(task: str) -> EntryPoint:
     elif Path(task).is_dir():
         otherwise = "the folder is neither a task nor a run directory (no params/ in it); see list-tasks"
     elif os.sep in task and not Path(task).exists():
-        otherwise = "there is no such file or folder"
+        otherwise = "the file or folder does not exist"
     raise RequestError(f"unknown task {task}{suggest(task, [entry.name for entry in by_name.values()], otherwise)}")
 
 

@@ -242,8 +242,8 @@ class Progress:
     def _frames(self) -> list[FrameType]:
         """Return the frames of the thread, the innermost first.
 
-        The thread runs whenever this one evaluates Python code or collects garbage, and CPython 3.11 was seen to crash
-        in `f_back` then. Hence all frames are found in one call of C, and without a collection.
+        CPython 3.11 was seen to crash in `f_back`, probably where the thread ran meanwhile. It can do so whenever this
+        one evaluates Python code or collects garbage. Hence one call of C finds all frames, without a collection.
         """
         found: list[Any] = []
         go_back: Any = getattr  # with "f_back", in C
