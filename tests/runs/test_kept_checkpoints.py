@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,22 @@ def test_what_is_damaged_again_gets_another_name(tmp_path: Path) -> None:
         set_damaged_aside(tmp_path, 0)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["model_7.pt.damaged", "model_7.pt.damaged-2", "model_7.pt.damaged-3"]
+
+
+def test_the_newest_is_found_while_a_training_saves_and_deletes(tmp_path: Path) -> None:
+    def train() -> None:
+        for iteration in range(2, 100):
+            save_checkpoint(checkpoint_path(tmp_path, iteration), {"iter": iteration})
+            prune_checkpoints(tmp_path, 1, newest=iteration)
+
+    save_checkpoint(checkpoint_path(tmp_path, 1), {"iter": 1})
+    training = threading.Thread(target=train)
+    training.start()
+    found = []
+    while training.is_alive():
+        found.append(find_valid_checkpoint(tmp_path))
+    training.join()
+    assert [problems for path, problems in found if path is None] == []
 
 
 class Walk:

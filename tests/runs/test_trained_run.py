@@ -16,6 +16,7 @@ from mjtrain.evaluation.playing.player import Player
 from mjtrain.learning.rsl_rl.construct import Runner
 from mjtrain.runs.trained_run import TrainedRun, find_trained_run
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
 
 
 def test_the_newest_valid_checkpoint_of_the_newest_run_is_found(log_root: Path, cartpole_run: Path) -> None:
@@ -46,6 +47,26 @@ def test_a_broken_newest_checkpoint_is_passed_over(cartpole_run: Path, tmp_path:
     assert run.checkpoint == run_dir / "model_30.pt"
     (line,) = run.notices
     assert "model_40.pt" in line
+
+
+@pytest.mark.parametrize("checkpoint", [None, "model_40.pt"])
+def test_a_training_may_delete_a_checkpoint_before_it_is_read(
+    checkpoint: str | None, cartpole_run: Path, tmp_path: Path
+) -> None:
+    """As with --keep-checkpoints; a push reads it several times."""
+    for task in ("Cartpole-Balance", None):
+        run_dir = tmp_path / (task or "run")
+        shutil.copytree(cartpole_run, run_dir)
+        named = None if task is None else str(run_dir)
+        found = find_trained_run(task or str(run_dir), run=named, checkpoint=checkpoint)
+        assert found.checkpoint is not None
+        found.checkpoint.unlink()
+        for _ in range(2):
+            with Player(RankContext(), found) as player:
+                assert player.iteration == 40
+        again = find_trained_run(str(run_dir), checkpoint=str(found.checkpoint))  # so does a push, to measure it
+        with Player(RankContext(), again) as player:
+            assert player.iteration == 40
 
 
 def test_a_run_and_the_name_of_a_checkpoint(cartpole_run: Path) -> None:

@@ -7,6 +7,7 @@ A checkpoint is what `torch.save` writes, followed by `MAGIC` and the SHA-256 of
 import contextlib
 import hashlib
 import io
+import os
 import re
 import sys
 from pathlib import Path
@@ -24,6 +25,9 @@ FORMAT = 1
 MAGIC = b"\nmjtrain sha256:"
 _TRAILER_SIZE = len(MAGIC) + hashlib.sha256().digest_size
 _CHUNK_SIZE = 1 << 20
+_MAX_HELD = 4
+_held: dict[Path, IO[bytes]] = {}
+"""Open files of `hold_checkpoint`."""
 
 
 class CheckpointError(RequestError):
@@ -101,12 +105,30 @@ def read_checkpoint(path: Path) -> bytes:
     return data
 
 
+def hold_checkpoint(path: Path) -> None:
+    """Keep a file readable in this process by its path, even if the training that wrote it deletes it.
+
+    A training with --keep-checkpoints may do so while the environment of the policy is being built. The last four files
+    are held. A file that does not exist is an error only for what reads it.
+    """
+    with contextlib.suppress(OSError):
+        file = open_regular(path)
+        if path in _held:
+            _held.pop(path).close()
+        _held[path] = file
+        if len(_held) > _MAX_HELD:
+            _held.pop(next(iter(_held))).close()
+
+
 def _read(path: Path) -> bytes:
     """Read a file, and verify its checksum if it has one."""
     try:
         data = read_regular(path)
     except FileNotFoundError:
-        raise CheckpointError(f"checkpoint {path}: no such file") from None
+        if path not in _held:
+            raise CheckpointError(f"checkpoint {path}: no such file") from None
+        _held[path].seek(0)
+        data = _held[path].read()
     except OSError as error:
         raise CheckpointError(f"checkpoint {path}: cannot be read ({error.strerror})") from error
     body, trailer = data[:-_TRAILER_SIZE], data[-_TRAILER_SIZE:]
@@ -169,16 +191,20 @@ def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
     Returns:
         The file, or None; and a line for each newer file that says why it is not valid.
     """
-    problems = []
-    for path in list_checkpoints(run_dir):
-        try:
-            with open_regular(path) as file:
-                if has_valid_checksum(file):
-                    return path, problems
-            problems.append(f"checkpoint {path}: its content does not match its checksum")
-        except OSError as error:
-            problems.append(f"checkpoint {path}: cannot be read ({error.strerror})")
-    return None, problems
+    while True:
+        problems = []
+        for path in list_checkpoints(run_dir):
+            try:
+                with open_regular(path) as file:
+                    if has_valid_checksum(file):
+                        return path, problems
+                problems.append(f"checkpoint {path}: its content does not match its checksum")
+            except OSError as error:
+                if not os.path.lexists(path):  # a training has deleted it meanwhile, and has a newer one
+                    break
+                problems.append(f"checkpoint {path}: cannot be read ({error.strerror})")
+        else:
+            return None, problems
 
 
 def require_checkpoint(run_dir: Path, what: str) -> tuple[Path, list[str]]:

@@ -11,7 +11,7 @@ from mjtrain.env.catalog import CUSTOM, is_same_task, load_task, resolve_task_na
 from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import is_place, open_bundle
-from mjtrain.runs.checkpoint import require_checkpoint
+from mjtrain.runs.checkpoint import hold_checkpoint, require_checkpoint
 from mjtrain.runs.learner import read_learner
 from mjtrain.runs.robot import find_robot, with_absolute_file
 from mjtrain.runs.run_dir import load_params
@@ -108,6 +108,7 @@ def find_trained_run(
         )
         if checkpoint is not None:
             path = _find_checkpoint(run_dir, checkpoint)
+    hold_checkpoint(path)
     if run_dir is None:
         return TrainedRun(task=name, env=defaults.env, agent=defaults.agent, checkpoint=path)
     found = _read_run(Trust(run_dir=run_dir, task=name, is_named=True, everything=trust), defaults)
@@ -157,6 +158,7 @@ def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None, *, tru
         path, problems = require_checkpoint(run_dir, str(run_dir))
     else:
         path, problems = _find_checkpoint(run_dir, checkpoint), []
+    hold_checkpoint(path)
     return replace(found, checkpoint=path, notices=(*problems, *found.notices))
 
 
