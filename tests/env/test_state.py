@@ -12,6 +12,7 @@ import torch
 from mjtrain.config import ActionTerm, EnvConfig, EventTerm, ObservationTerm, RobotConfig, SuccessTerm
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
+from mjtrain.env.shared import SharedSums
 from mjtrain.mdp import reward, truncation
 from mjtrain.mdp.observations import sensor
 from mjtrain.mdp.rewards import is_alive
@@ -257,3 +258,19 @@ def test_an_event_finds_what_the_last_env_step_left(func: Callable[..., None], w
     other.load_state_dict(state)
     expected, found = (follow(one, actions[30:]) for one in (env, other))
     assert all(torch.equal(one, two) for one, two in zip(expected, found, strict=True))
+
+
+def test_a_shared_sum_of_a_state_fades_although_no_term_has_asked_for_it_yet() -> None:
+    before, resumed = SharedSums(torch.device("cpu")), SharedSums(torch.device("cpu"))
+    before.get("rare", 2, 0.5).add(torch.tensor([4.0, 2.0]))
+    before.merge(lambda mine: mine, before.new())
+    resumed.load_state_dict(before.state_dict())
+    for sums in (before, resumed):
+        sums.merge(lambda mine: mine, sums.new())
+    assert resumed.get("rare", 2, 0.5).total.tolist() == before.get("rare", 2, 0.5).total.tolist() == [2.0, 1.0]
+    assert resumed.new() == []
+    assert resumed.get("rare", 2, 0.9).keep == 0.5, "as for a sum that two terms ask for"
+    other = SharedSums(torch.device("cpu"))
+    other.load_state_dict(before.state_dict())
+    assert other.get("rare", 3, 0.9).total.tolist() == [0.0, 0.0, 0.0]
+    assert other.state_dict()["rare"]["keep"] == 0.9

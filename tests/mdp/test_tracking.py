@@ -94,7 +94,7 @@ def test_more_episodes_start_where_they_failed(tmp_path: Path) -> None:
     assert reference.bin_sizes.tolist() == [50, 50, 80]  # of 3.6 s; what is left over belongs to the last second
     failures.add(torch.tensor([0.0, 50.0, 0.0], dtype=torch.float64))
     assert failures.total.sum() == 0  # not before the end of the iteration
-    env.merge_shared(lambda mine: mine.mul_(2))  # as with another rank that saw the same
+    env.merge_shared(lambda mine: mine.mul_(2), env.new_shared())  # as with another rank that saw the same
     assert failures.total.tolist() == [0, 100, 0]
     env.reset(torch.ones(256, dtype=torch.bool))
     drawn = reference.bins[env.drawn_command("motion")[:, 0].long()]

@@ -1,6 +1,6 @@
 """What a training needs of an environment, whoever wrote it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -99,8 +99,16 @@ class TaskEnv(Protocol):
     def load_shared(self, state: dict[str, Any]) -> None:
         """Continue with what environments of all ranks share, from the state of any of them."""
 
-    def merge_shared(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Bring together what the environments of all ranks share; every rank must call it between two iterations."""
+    def new_shared(self) -> list[str]:
+        """Return what other ranks must know before what is shared is merged; mostly nothing."""
+        return []
+
+    def merge_shared(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor], new: Iterable[str]) -> None:
+        """Bring together what the environments of all ranks share; every rank must call it between two iterations.
+
+        Args:
+            new: What `new_shared` has returned on any rank.
+        """
 
     def shared_totals(self) -> dict[str, torch.Tensor]:
         """Return what is the same on all ranks between two iterations, by name."""

@@ -1,7 +1,7 @@
 """The batched MDP."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -262,13 +262,18 @@ class Env:
         """Continue with what worlds share, from a state of any rank and of any number of worlds."""
         self._shared.load_state_dict(state.get("shared", {}))
 
-    def merge_shared(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def new_shared(self) -> list[str]:
+        """Return what other ranks must know of each `shared_sum` that they may not have yet."""
+        return self._shared.new()
+
+    def merge_shared(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor], new: Iterable[str]) -> None:
         """Bring together what the worlds of all ranks have added to each `shared_sum`; every rank must call it.
 
         Args:
             add_over_ranks: Adds a tensor up over ranks, in place, and returns it.
+            new: What `new_shared` has returned on any rank.
         """
-        self._shared.merge(add_over_ranks)
+        self._shared.merge(add_over_ranks, new)
 
     def shared_totals(self) -> dict[str, torch.Tensor]:
         """Return the total of each `shared_sum` by name, which is the same on all ranks."""

@@ -1,6 +1,7 @@
 """What terms add up over all worlds, of all ranks."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -22,26 +23,47 @@ class SharedSum:
 
 
 class SharedSums:
-    """Sums by name, made when they are first asked for, and part of a checkpoint."""
+    """Sums by name, made when they are first asked for, and part of a checkpoint.
+
+    A rank may ask for a sum later than others. Ranks therefore tell each other which are new before they merge them.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._sums: dict[str, SharedSum] = {}
-        self._saved: dict[str, dict[str, torch.Tensor]] = {}
+        self._restored: set[str] = set()
+        """Those of a checkpoint that no term has asked for yet."""
+        self._agreed: dict[str, str] = {}
+        """What `new` told of the sums that all ranks have, by name."""
 
     def get(self, name: str, size: int, keep: float) -> SharedSum:
         """Return the sum of this name."""
-        if name not in self._sums:
+        if name not in self._sums or (name in self._restored and len(self._sums[name].total) != size):
             with torch.inference_mode(mode=False):  # it must outlive the rollout in which it is asked for
-                self._sums[name] = SharedSum(size, keep, self._device)
-                self._load(name)
+                self._sums[name] = SharedSum(size, float(keep), self._device)
+        if name in self._restored:
+            self._restored.remove(name)
+            self._sums[name].keep = float(keep)  # that of the command which resumes
         return self._sums[name]
 
-    def merge(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Take into the totals what all ranks have added; all ranks must have the same sums."""
-        if not self._sums:
+    def new(self) -> list[str]:
+        """Return what all ranks must know of the sums that they may not have yet, as JSON."""
+        told = {name: json.dumps([name, len(shared.total), shared.keep]) for name, shared in self._sums.items()}
+        return [text for name, text in told.items() if self._agreed.get(name) != text]
+
+    def merge(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor], new: Iterable[str]) -> None:
+        """Take into the totals what all ranks have added.
+
+        Args:
+            new: What any rank has returned from `new` since the last call, the same on all ranks.
+        """
+        for text in new:
+            name, size, keep = json.loads(text)
+            self.get(name, size, keep)
+            self._agreed[name] = text
+        if not self._agreed:
             return
-        sums = list(self._sums.values())
+        sums = [self._sums[name] for name in sorted(self._agreed)]
         added = add_over_ranks(torch.cat([shared.pending for shared in sums]))
         for shared, part in zip(sums, added.split([len(shared.total) for shared in sums]), strict=True):
             shared.total.mul_(shared.keep).add_(part)
@@ -49,27 +71,25 @@ class SharedSums:
 
     def totals(self) -> dict[str, torch.Tensor]:
         """Return what is the same on all ranks, by name."""
-        return {name: shared.total for name, shared in self._sums.items()}
+        return {name: self._sums[name].total for name in sorted(self._agreed)}
 
-    def state_dict(self) -> dict[str, dict[str, torch.Tensor]]:
-        """Return copies of all sums."""
-        now = {
-            name: {"total": shared.total.clone(), "pending": shared.pending.clone()}
-            for name, shared in self._sums.items()
+    def state_dict(self) -> dict[str, dict[str, Any]]:
+        """Return copies of all sums, in an order that does not depend on when each was first asked for."""
+        return {
+            name: {"total": shared.total.clone(), "pending": shared.pending.clone(), "keep": shared.keep}
+            for name, shared in sorted(self._sums.items())
         }
-        return self._saved | now
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state. A sum that it lacks or has in another size starts at zero."""
-        self._saved = dict(state)
-        for name in self._sums:
-            self._load(name)
-
-    def _load(self, name: str) -> None:
-        shared, saved = self._sums[name], self._saved.pop(name, None)
-        for key in ("total", "pending"):
-            tensor = getattr(shared, key)
-            if saved is not None and saved[key].shape == tensor.shape:
-                tensor.copy_(saved[key])
-            else:
-                tensor.zero_()
+        for name, saved in state.items():
+            if name not in self._sums:
+                self.get(name, len(saved["total"]), saved.get("keep", 1.0))  # older states lack it
+                self._restored.add(name)
+        for name, shared in self._sums.items():
+            for key in ("total", "pending"):
+                tensor, saved = getattr(shared, key), state.get(name, {}).get(key)
+                if saved is not None and saved.shape == tensor.shape:
+                    tensor.copy_(saved)
+                else:
+                    tensor.zero_()

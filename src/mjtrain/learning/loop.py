@@ -105,7 +105,6 @@ class TrainingLoop:
             self.env_steps_total += self.env_steps_per_iteration
             check_losses(losses, self.iteration, self._find_broken_terms, self._find_large_terms)
             check_parameters(algorithm.parameters(), self.iteration)
-            env.merge_shared(collectives.sum)
             metrics = {
                 "iteration": self.iteration,
                 "env_steps_total": self.env_steps_total,
@@ -120,6 +119,8 @@ class TrainingLoop:
                 "num_envs_total": env.num_envs * self._context.world_size,
                 "learning_rate": algorithm.learning_rate,
             }
+            new = collectives.union(env.new_shared(), self._context) if self._metrics.has_new_shared else ()
+            env.merge_shared(collectives.sum, new)
             heartbeat.current.stop_agreed = self._metrics.stop_requested
             is_last = self.iteration >= last_iteration or self._metrics.stop_requested
             heartbeat.beat("report", warming_up=warming_up)

@@ -20,6 +20,7 @@ class JobMetrics:
 
     def __init__(self, context: RankContext, env: TaskEnv, collectives: Collectives) -> None:
         self._context = context
+        self._env = env
         self._statistics = env.statistics
         self._log = env.log
         self._collectives = collectives
@@ -29,6 +30,8 @@ class JobMetrics:
         """Whether any rank had been asked to stop by the last `collect`; the same answer on all."""
         self.pause_requested = False
         """Whether any rank had heard by then that hosts wait to be taken in; the same answer on all."""
+        self.has_new_shared = False
+        """Whether the environments of any rank have something new to share; the same answer on all."""
 
     def collect(
         self,
@@ -57,13 +60,14 @@ class JobMetrics:
         times[context.rank] = times.new_tensor([collect_time_s, learn_time_s, wait_time_s])
         known = {name: mean for name, mean in means.items() if mean is not None}
         mine = torch.stack([torch.as_tensor(mean, dtype=times.dtype, device=times.device) for mean in known.values()])
-        asked = episodes.new_tensor([float(heartbeat.stop_requested()), float(heartbeat.current.pause_requested)])
+        flags = (heartbeat.stop_requested(), heartbeat.current.pause_requested, bool(self._env.new_shared()))
+        asked = episodes.new_tensor([float(flag) for flag in flags])
         told = self._pop_log(episodes)
         sums = torch.cat([told, episodes, mine, times.flatten(), asked])
         if context.is_distributed:
             self._collectives.sum(sums)
-        *values, num_stops, num_pauses = sums.tolist()
-        self.stop_requested, self.pause_requested = num_stops > 0, num_pauses > 0
+        *values, num_stops, num_pauses, num_new = sums.tolist()
+        self.stop_requested, self.pause_requested, self.has_new_shared = num_stops > 0, num_pauses > 0, num_new > 0
         told_means = {} if self._log is None else self._log.summarise(values[: len(told)])
         values = values[len(told) :]
         # Warnings are of this iteration only, and are not given where there are none.

@@ -65,6 +65,8 @@ class RecordedEnv(Env):
         self.statistics.update(rewards[:, None], ends[:, None], ends | time_outs)
         by_sign = torch.stack([ends & (rewards > 0), ends & (rewards <= 0)])
         self.shared_sum("ends", 2, keep=0.9).add(by_sign.double().sum(dim=1))
+        if (high := rewards > 4).any():  # in worlds of the last rank alone
+            self.shared_sum("high", 1, keep=0.9).add(high.sum().double().reshape(1))
         return self.observe(), rewards, ends, time_outs
 
     def stagger(self) -> None:
