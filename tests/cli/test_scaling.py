@@ -81,9 +81,11 @@ def test_a_signal_ends_its_trainings(tmp_path: Path) -> None:
     wait_until(lambda: not any(map(_is_alive, trainings)), "the trainings and what they had started are gone")
 
 
-def test_trainings_apart_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["Cartpole-Balance", "--mode", "apart", "--num-envs", "64", "--max-iterations", "8", "--out", str(tmp_path)])
-    rows = [line.split(" | ")[:3] for line in capsys.readouterr().out.splitlines() if line.startswith("| apart")]
+def test_trainings_apart_add_up(tmp_path: Path) -> None:
+    sizes = ["--num-envs", "64", "--max-iterations", "8", "--out", str(tmp_path)]
+    done = run([BIN / "scaling", "Cartpole-Balance", "--mode", "apart", *sizes])
+    assert done.returncode == 0, done.stderr
+    rows = [line.split(" | ")[:3] for line in done.stdout.splitlines() if line.startswith("| apart")]
     assert rows == [["| apart", "1", "64"], ["| apart", "2", "64"]]
     alone, both = json.loads((tmp_path / "scaling.json").read_text())
     speeds = [

@@ -10,7 +10,7 @@ import yaml
 
 from support.cluster import PROGRAMS, PYTHON, Cluster
 from support.jobs import BIN
-from support.multinode_jobs import FLAGS, check_run, finish, start_by_exec
+from support.multinode_jobs import FLAGS, check_run, finish, start, start_by_exec
 
 TASK = f"{PROGRAMS / 'task.py'}:make_for_any_learner"
 TORCH, JAX = "-m torch.distributed.run", "-m skrl.utils.distributed.jax"
@@ -62,10 +62,11 @@ def test_commands_for_isaac_lab(
 ) -> None:
     master = cluster.nodes[0].address
     nodes = cluster.nodes[: len(commands)]
+    begin = start_by_exec if hosts == 1 else start  # as a fork, where the launcher lets its ranks be forks
     jobs = []
     for node, command in zip(nodes, commands, strict=True):
         launcher = [PYTHON, *command.replace("MASTER", master).split()]
-        jobs.append(start_by_exec(node, tmp_path, *launcher, str(BIN / "train"), TASK, "--learner", learner, *FLAGS))
+        jobs.append(begin(node, tmp_path, *launcher, str(BIN / "train"), TASK, "--learner", learner, *FLAGS))
     names = [node.name for node in nodes for _ in range(2)]
     check_run(tmp_path, finish(jobs), names, any_order="c10d" in way)
     (params,) = tmp_path.glob("logs/*/*/params/launch.yaml")

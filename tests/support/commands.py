@@ -14,12 +14,11 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import IO, Any
 
 from support.machine import patience
-from support.warm_reaper import is_as_imported, replace_reaper
+from support.warm_reaper import console_scripts, is_as_imported, replace_reaper
 
 BIN = Path(sys.executable).parent
 
@@ -201,16 +200,11 @@ def _is_as_imported(environ: Mapping[str, str]) -> bool:
     return is_as_imported(environ, _at_start)
 
 
-@cache
-def _console_scripts() -> dict[str, str]:
-    return {entry.name: entry.value for entry in entry_points(group="console_scripts") if "mjtrain" in entry.value}
-
-
 def _find_program(words: list[str]) -> dict[str, Any] | None:
     """Say in the warm parent's terms what a command runs; None if it cannot be run by a fork."""
     path = Path(words[0])
-    if path.parent == BIN and path.name in _console_scripts():
-        return {"program": ["function", *words], "function": _console_scripts()[path.name]}
+    if path.parent == BIN and path.name in console_scripts():
+        return {"program": ["function", *words], "function": console_scripts()[path.name]}
     if words[0] != sys.executable or len(words) == 1:
         return None
     if words[1] in ("-m", "-c"):

@@ -6,9 +6,9 @@ it forks. `support.commands` starts one per test worker. A child becomes what `p
 streams, folder, environment, signal dispositions and session. It ends as an interpreter ends: threads are waited for,
 exit handlers run, and streams are flushed. The product's spawner makes ranks in the same way.
 
-The reapers of a command, or of the test worker, are forks as well (`support.warm_reaper`), as are agents on its host
-and the ranks of torchrun, and spawners are forks of the reapers. A command has several threads when it starts one, so
-it forks a process that serves these requests first.
+The reapers of a command, or of the test worker, are forks as well (`support.warm_reaper`), as are agents on its host,
+the ranks of torchrun and the trainings of `scaling`. Spawners are forks of the reapers. A command has several threads
+when it starts one, so it forks a process that serves these requests first.
 """
 
 import atexit
@@ -59,6 +59,7 @@ PRELOAD = (
     "torchrunx",
     "torch.distributed.run",
     "mjtrain.launcher.multinode.node_agent",
+    "mjtrain.tools.scaling",
     "typeguard",  # tyro does so when it first reads a config
     "support.warm_reaper",
 )
@@ -69,7 +70,8 @@ MAX_DESCRIPTORS = 16
 
 _REAPER = "mjtrain.launcher.job.reaper"
 _SPAWNER = ["-P", "-m", "mjtrain.launcher.job.spawner"]
-_TRIAL = ["-P", "-m", "mjtrain.tools.start_train"]
+_START_TRAIN = "mjtrain.tools.start_train"
+_TRIAL = ["-P", "-m", _START_TRAIN]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -217,6 +219,8 @@ def _become(
     sys.path[:] = [entry for entry in request["environ"].get("PYTHONPATH", "").split(os.pathsep) if entry] + [*path]
     if request["program"][1] == _REAPER:
         return _run_reaper(request["program"][1:], imported, path)
+    if request["program"][1] == _START_TRAIN:
+        return _start_train(request["program"][1:], imported, path)
     requests = _start_server(imported)
     if requests is not None:
         return _serve(requests, imported, path, can_show=can_show)
@@ -295,17 +299,21 @@ def _run_spawner(command: list[str]) -> None:
 
 
 def _run_trial(command: list[str], imported: Mapping[str, str], path: Sequence[str]) -> Program | None:
-    """Start a trial of a sweep, and become the command train where it would be executed."""
     _leave_reaper(command)
+    return _start_train(command[3:], imported, path)
+
+
+def _start_train(words: list[str], imported: Mapping[str, str], path: Sequence[str]) -> Program | None:
+    """Start a training of a tool, and become the command train where it would be executed."""
 
     def execute(_: str, words: list[str]) -> NoReturn:
         raise Forked(partial(_run_train, words, imported, path))
 
-    start = importlib.import_module(command[3])
+    start = importlib.import_module(_START_TRAIN)
     start.__dict__["os"] = types.SimpleNamespace(**{**vars(os), "execv": execute})
-    sys.argv = command[3:]
+    sys.argv = words
     start.main()
-    raise AssertionError("the trial has not become the command train")
+    raise AssertionError("it has not become the command train")
 
 
 def _run_train(words: list[str], imported: Mapping[str, str], path: Sequence[str]) -> Program | None:

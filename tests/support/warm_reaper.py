@@ -1,8 +1,8 @@
 """Start reapers as forks of a process that has imported what spawners and ranks import, and not by an exec.
 
-So are agents of hosts and the ranks of torchrun. All of them are then what they always are: processes below the
-launcher that run the product's modules, with an environment, a session and streams of their own. Only the imports have
-happened before.
+So are agents of hosts, the ranks of torchrun and the trainings of `scaling`. All of them are then what they always are:
+processes below the launcher that run the product's modules, with an environment, a session and streams of their own.
+Only the imports have happened before.
 """
 
 import contextlib
@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -102,6 +103,10 @@ class Adopted:
         """End the process with SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
+    def terminate(self) -> None:
+        """Ask the process to end."""
+        self.send_signal(signal.SIGTERM)
+
 
 def replace_reaper(connect: Callable[[], socket.socket], imported: Mapping[str, str]) -> None:
     """Have the launcher in this process ask for its reapers.
@@ -116,13 +121,15 @@ def replace_reaper(connect: Callable[[], socket.socket], imported: Mapping[str, 
 
 
 def replace_agents(connect: Callable[[], socket.socket], imported: Mapping[str, str]) -> None:
-    """Have the launcher in this process ask for its agents on this host, and torchrun for its ranks, as well."""
+    """Have the launcher ask for its agents on this host too, torchrun for ranks, and `scaling` for trainings."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
     from mjtrain.launcher.multinode import transport
+    from mjtrain.tools import scaling
 
     popen = partial(_start, connect, imported)
-    transport.__dict__["subprocess"] = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+    for module in (transport, scaling):
+        module.__dict__["subprocess"] = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
     subprocess_handler.__dict__["Popen"] = popen
 
 
@@ -138,13 +145,13 @@ def _start(
     stderr: IO[bytes] | int | None = None,
     start_new_session: bool = True,
 ) -> Any:
-    """Start a module of mjtrain as `subprocess.Popen` does, but as a fork where a fork behaves like it."""
+    """Start a program of mjtrain as `subprocess.Popen` does, but as a fork where a fork behaves like it."""
     environ = dict(os.environ if env is None else env)
-    is_module = list(args[:1]) == [sys.executable] and "-m" in args[1:4]
-    server = connect() if is_module else None  # the first call fills `imported`
+    program = _find_program(args)
+    server = connect() if program else None  # the first call fills `imported`
     if server is not None and is_as_imported(environ, imported, besides=_SET_LATER):
         streams = [_open(stream, number) for number, stream in enumerate((stdin, stdout, stderr))]
-        pid = _ask(server, args, environ, [theirs for theirs, _ in streams], pass_fds)
+        pid = _ask(server, program | {"words": args}, environ, [theirs for theirs, _ in streams], pass_fds)
         for theirs, ours in streams:
             if ours is not None:
                 os.close(theirs)
@@ -164,6 +171,24 @@ def _start(
     )
 
 
+def _find_program(words: Sequence[str]) -> dict[str, Any]:
+    """Say in the warm parent's terms what a command runs; nothing if it cannot be run by a fork."""
+    options = [word for word in words[1:3] if word in ("-P", "-u")]
+    python, program = words[0], [*words[1 + len(options) :]]
+    if python == sys.executable and program[:1] == ["-m"]:
+        return {"program": program, "options": options}
+    name = Path(program[0]).name if python == sys.executable and program else ""
+    if name in console_scripts() and Path(program[0]).parent == Path(sys.executable).parent:
+        return {"program": ["function", *program], "function": console_scripts()[name], "options": options}
+    return {}
+
+
+@cache
+def console_scripts() -> dict[str, str]:
+    """The functions that the commands of mjtrain run, by the names of the commands."""
+    return {entry.name: entry.value for entry in entry_points(group="console_scripts") if "mjtrain" in entry.value}
+
+
 def _open(stream: IO[bytes] | int | None, number: int) -> tuple[int, IO[bytes] | None]:
     """Return a descriptor for the child, and this process's end of it if that has to close both."""
     if stream == subprocess.PIPE:
@@ -177,17 +202,15 @@ def _open(stream: IO[bytes] | int | None, number: int) -> tuple[int, IO[bytes] |
 
 def _ask(
     server: socket.socket,
-    command: Sequence[str],
+    program: Mapping[str, Any],
     environ: Mapping[str, str],
     streams: Sequence[int],
     inherited: Sequence[int],
 ) -> int:
     """Return the process id of a new process, which is a child of this process; 0 where none can be forked."""
     request = {
+        **program,
         "adopted": True,
-        "program": command[list(command).index("-m") :],
-        "options": [word for word in command[1:3] if word in ("-P", "-u")],
-        "words": command,
         "numbers": [0, 1, 2, *inherited],
         "cwd": str(Path.cwd()),
         "environ": dict(environ),

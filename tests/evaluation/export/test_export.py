@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -120,14 +121,12 @@ def test_files_agree_with_the_policy_and_describe_it(
 
 
 @pytest.mark.process
-def test_the_quadruped_is_described_in_full(tmp_path: Path) -> None:
-    run_dir = train("Quadruped-Velocity-Flat", tmp_path)
-    main(
-        ["Quadruped-Velocity-Flat", "--log-root", str(tmp_path), "--out", str(tmp_path / "dog"), "--observations", "10"]
-    )
-    metadata = read_onnx_metadata(tmp_path / "dog" / "policy.onnx")
-    assert metadata["checkpoint"] == "model_2.pt"
-    assert metadata["run"] == run_dir.name
+def test_the_quadruped_is_described_in_full(log_root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "dog"
+    main(["Quadruped-Velocity-Flat", "--log-root", str(log_root), "--out", str(out), "--observations", "10"])
+    metadata = read_onnx_metadata(out / "policy.onnx")
+    assert metadata["checkpoint"] == "model_1.pt"
+    assert [metadata["run"]] == [run_dir.name for run_dir in (log_root / "quadruped_velocity_flat").iterdir()]
     assert {term["name"]: term["columns"][1] - term["columns"][0] for term in metadata["observations"]} == {
         "base_velocity": 3, "turning": 3, "up": 3, "command": 3, "clock": 2, "joint_positions": 12,
         "joint_velocities": 12, "last_action": 12,
@@ -160,9 +159,9 @@ def test_history_and_delay_are_described(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_a_file_with_other_actions_is_not_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cartpole_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_dir = train("Cartpole-Balance", tmp_path)
+    run_dir = shutil.copytree(cartpole_run, tmp_path / "run")
     monkeypatch.setattr(verify, "TOLERANCE", 1e-12)  # stricter than float32 can be
     with pytest.raises(SystemExit) as stop:
         main([str(run_dir)])

@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,18 @@ from wandb.proto import wandb_internal_pb2
 
 from mjtrain.runtime.processes import is_ending
 from mjtrain.training.reporting.wandb_writer import resolve_mode
-from support.machine import patience, read_proc, wait_until
+from support.commands import run, start
+from support.machine import read_proc, wait_until
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
-ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")} | {
-    "CUDA_VISIBLE_DEVICES": "",
-    "WANDB_SILENT": "true",
-}
+OWN = {"CUDA_VISIBLE_DEVICES": "", "WANDB_SILENT": "true"}
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide what this user has set for W&B."""
+    for name in [name for name in os.environ if name.startswith("WANDB")]:
+        monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(
@@ -72,30 +78,33 @@ def history_of(records: list[Any]) -> list[dict[str, Any]]:
     return [{item.key or item.nested_key[0]: json.loads(item.value_json) for item in row.item} for row in rows]
 
 
-def train(folder: Path, *flags: str, **environ: str) -> tuple[subprocess.CompletedProcess[str], set[bytes]]:
+def train(
+    folder: Path, *flags: str, exec_it: bool = False, **environ: str
+) -> tuple[subprocess.CompletedProcess[str], set[bytes]]:
     """Train two iterations more, and return also the arguments of all processes that were seen meanwhile."""
     command = [sys.executable, "-m", "mjtrain.cli.train", "Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "4"]
-    process = subprocess.Popen(
-        [*command, "--logger", "wandb", *flags],
-        cwd=folder,
-        env=ENVIRON | environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command += ["--logger", "wandb", *flags]
     seen: set[bytes] = set()
 
     def look() -> bool:
         seen.update(read_proc(int(folder.name), "cmdline") for folder in Path("/proc").glob("[0-9]*"))
         return process.poll() is not None
 
-    try:
-        wait_until(look, "the training has ended")
-    finally:
-        process.kill()
-    out, err = process.communicate()
-    return subprocess.CompletedProcess(command, process.returncode, out, err), seen
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = start(
+            command, cwd=folder, environ={**os.environ, **OWN, **environ}, stdout=out, stderr=err, exec_it=exec_it
+        )
+        try:
+            wait_until(look, "the training has ended")
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(command, process.wait(), out.read(), err.read()), seen
+
+
+def run_program(source: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, "-c", source], cwd=folder, environ=OWN | environ)
 
 
 def test_an_offline_run_and_its_resumption(tmp_path: Path) -> None:
@@ -106,7 +115,9 @@ def test_an_offline_run_and_its_resumption(tmp_path: Path) -> None:
     names = ["--wandb-project", "carts", "--wandb-entity", "lab", "--wandb-group", "night", "--wandb-name", "first"]
     flags = [*names, "--wandb-tags", "small", "new", "--wandb-mode"]
     nowhere = {"HOME": "/dev/null/home", "XDG_CACHE_HOME": ""}
-    first, seen = train(tmp_path, *flags, "offline", "--max-iterations", "2", WANDB_API_KEY=KEY, **nowhere)
+    first, seen = train(
+        tmp_path, *flags, "offline", "--max-iterations", "2", exec_it=True, WANDB_API_KEY=KEY, **nowhere
+    )
     assert first.returncode == 0, first.stderr
     assert "INFO" not in first.stderr + first.stdout  # the log of W&B's process
     assert any(b"wandb-core" in arguments for arguments in seen)
@@ -177,18 +188,9 @@ for signum, mode in ((signal.SIGKILL, "online"), (signal.SIGSTOP, "offline")):
 
 def test_trouble_is_a_warning_and_training_goes_on(tmp_path: Path) -> None:
     """W&B's process is killed, and that of another training stops; nothing waits for it at the end."""
-    done = subprocess.run(
-        [sys.executable, "-c", TROUBLE],
-        cwd=tmp_path,
-        env=ENVIRON
-        | {"HOME": str(tmp_path), "WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
-        | {"PYTHONPATH": str(Path(__file__).parents[2])},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=patience(60),
-        check=False,
-    )
+    environ = {"HOME": str(tmp_path), "WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
+    environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    done = run_program(TROUBLE, tmp_path, **environ)
     assert done.returncode == 0, done.stderr
     for line in ("W&B cannot be reached", "recording offline", "to W&B's process", "WandbWriter cannot write"):
         assert line in done.stdout
@@ -215,9 +217,7 @@ own.finish()
 
 def test_a_run_of_the_program_that_trains_is_not_the_trainings(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    environ = ENVIRON | {"HOME": str(tmp_path), "WANDB_MODE": "offline", "WANDB_RUN_ID": "mine"}
-    command = [sys.executable, "-c", OWN_RUN]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    done = run_program(OWN_RUN, tmp_path, HOME=str(tmp_path), WANDB_MODE="offline", WANDB_RUN_ID="mine")
     assert done.returncode == 0, done.stderr
     (own,) = [history_of(list(read_recording(path))) for path in tmp_path.glob("mine/wandb/offline-run-*/run-*.wandb")]
     (training,) = [history_of(records) for records in recordings_below(tmp_path)]
@@ -228,9 +228,7 @@ def test_a_run_of_the_program_that_trains_is_not_the_trainings(tmp_path: Path) -
 def test_a_training_in_a_sweep_of_wandb_writes_into_the_run_of_the_sweep(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     sweep = {"WANDB_RUN_ID": "mine", "WANDB_SWEEP_ID": "all"}
-    environ = ENVIRON | {"HOME": str(tmp_path), "WANDB_MODE": "offline"} | sweep
-    command = [sys.executable, "-c", OWN_RUN]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    done = run_program(OWN_RUN, tmp_path, HOME=str(tmp_path), WANDB_MODE="offline", **sweep)
     assert done.returncode == 0, done.stderr
     (own,) = [history_of(list(read_recording(path))) for path in tmp_path.glob("mine/wandb/offline-run-*/run-*.wandb")]
     assert [(row.get("x"), row.get("iteration")) for row in own] == [(1.0, None), (2.0, 1)]  # W&B joins rows of a step
