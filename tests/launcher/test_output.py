@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mjtrain.launcher.job.outputs import Console, LogFile
+from support.commands import start
 from support.machine import patience, wait_until
 
 PROGRAM = """
@@ -64,8 +65,8 @@ def test_a_terminal_stays_one_for_rank_0(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
     command = [sys.executable, "-c", PROGRAM]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs)
-    os.close(theirs)
+    with os.fdopen(theirs, "wb") as terminal:
+        process = start(command, cwd=tmp_path, environ=os.environ, stdout=terminal, stderr=terminal)
     shown = b""
     while select.select([ours], [], [], patience(60))[0]:
         try:
