@@ -97,7 +97,7 @@ def test_a_file_system_that_cannot_synchronise_folders_does(
 def test_a_disk_that_is_full_once(tmp_path: Path) -> None:
     path = tmp_path / "model_1.pt"
     files.full.add(path)
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         write_whole(path, b"x" * 100_000)
     assert list(tmp_path.iterdir()) == []
     write_whole(path, b"x")

@@ -50,21 +50,28 @@ def test_a_reader_that_has_enough_is_no_error(
     assert (code, capsys.readouterr().err) == (status, "")
 
 
-@pytest.mark.parametrize(("words", "status"), [("--version", 0), ("trian", 2)])
-def test_a_thread_that_never_ends_does_not_keep_a_command(words: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("words", "status", "start", "what"),
+    [
+        ("--version", 0, "thread.start()", "threads that have not ended: bridge"),
+        ("trian", 2, "thread.start()", "threads that have not ended: bridge"),
+        ("trian", 2, "thread.daemon = True; thread.start()", "exit handlers (atexit)"),
+    ],
+)
+def test_a_thread_that_never_ends_does_not_keep_a_command(words: str, status: int, start: str, what: str) -> None:
     code = (
         "import atexit, sys, threading, time\n"
         "from mjtrain.cli import command, main\n"
         "command.THREADS_GRACE_S = 0.5\n"
         "thread = threading.Thread(target=time.sleep, args=(10_000,), name='bridge')\n"
-        "thread.start()\n"
+        f"{start}\n"
         "atexit.register(thread.join)\n"
         "main.main()\n"
     )
     command = [sys.executable, "-c", code, words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(20), check=False)
     assert done.returncode == status
-    assert done.stderr.endswith("waiting for threads that have not ended, at most 0.5 s: bridge\n")
+    assert done.stderr.endswith(f"waiting at most 0.5 s for {what}\n")
 
 
 def test_a_limit_of_addresses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,6 +159,20 @@ def test_wrong_requests_are_one_line(args: list[str], line: str, capsys: pytest.
     said = capsys.readouterr().err
     assert said.startswith(line)
     assert said.count("\n") == 1
+
+
+def test_a_working_directory_that_was_deleted_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without it torch cannot be imported: Intel MKL ends the process and blames a library."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(SystemExit) as stop:
+        main(["runs"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "runs: the working directory does not exist any more; change to another folder\n"
 
 
 LONG = "a" * 300

@@ -1,5 +1,6 @@
 """Runs are found by the task that they recorded, wherever they are below the log root."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,8 @@ def test_a_task_may_name_its_folder(tmp_path: Path) -> None:
             folder(replace(task, name=name))
     with pytest.raises(RequestError, match=r"--agent.experiment-name a/b: must be a file name"):
         experiment_dir(resuming("Cartpole-Balance", tmp_path, experiment="a/b"))
+    with pytest.raises(RequestError, match=r"--log-root .*: .* is not UTF-8, and MuJoCo opens no file there"):
+        experiment_dir(make_train_config(task, log_root=os.fsdecode(b"b\xff")))
 
 
 def test_a_run_directory_takes_the_place_of_a_task(tmp_path: Path) -> None:

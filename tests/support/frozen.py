@@ -1,5 +1,6 @@
-"""A file system on which every write waits in the kernel, as on one whose server is away."""
+"""File systems whose server is away: every write waits in the kernel, or every access is an error."""
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -28,6 +29,24 @@ def frozen_file_system(folder: Path) -> Iterator[Path]:
     finally:
         thaw(place)
         wait_until(lambda: _succeeds("umount", str(place)), "it is unmounted")
+
+
+@contextmanager
+def dead_file_system(place: Path) -> Iterator[None]:
+    """Mount one over a folder for a with block; skips the test where that is not allowed."""
+    try:
+        server = os.open("/dev/fuse", os.O_RDWR)
+    except OSError as error:
+        pytest.skip(f"no file system can be mounted here: {error}")
+    options = f"fd={server},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
+    failed = ctypes.CDLL(None).mount(b"dead", os.fsencode(place), b"fuse", 0, options.encode())
+    os.close(server)
+    if failed:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield
+    finally:
+        assert _succeeds("umount", str(place))
 
 
 def thaw(place: Path) -> None:

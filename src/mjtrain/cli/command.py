@@ -29,7 +29,7 @@ from mjtrain.runtime.standard_streams import (
 )
 
 THREADS_GRACE_S = 30.0
-"""How long a command that is done waits for threads of a task, in seconds."""
+"""How long a command that is done waits for threads of a task, and then for exit handlers, in seconds."""
 
 
 def run_command(
@@ -93,7 +93,7 @@ def command(name: str, *, prints_result: bool = True) -> Callable[[Callable[[lis
 
 @contextlib.contextmanager
 def end_despite_threads() -> Iterator[None]:
-    """End this process after the with block, although Python would wait for threads of a task that never end."""
+    """End this process after the with block, although threads or exit handlers of a task may never end."""
     status = 1
     try:
         yield
@@ -102,8 +102,7 @@ def end_despite_threads() -> Iterator[None]:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         raise
     finally:
-        if _find_threads():
-            threading.Thread(target=_end_threads, args=(status,), daemon=True).start()
+        threading.Thread(target=_end_process, args=(status,), daemon=True).start()
 
 
 def _find_threads() -> list[str]:
@@ -112,22 +111,31 @@ def _find_threads() -> list[str]:
     return sorted(thread.name for thread in threads if not thread.daemon)
 
 
-def _end_threads(status: int) -> None:
+def _end_process(status: int) -> None:
+    """End this process if threads, or then exit handlers, take too long; the end of Python ends this thread."""
+    names = _find_threads()
+    if names and not _await_end(f"threads that have not ended: {', '.join(names)}", _find_threads):
+        exits = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # as at the end of Python
+        exits.start()
+        exits.join(THREADS_GRACE_S)  # one of them may wait for such a thread too
+    else:
+        _await_end("exit handlers (atexit)", lambda: True)
+    flush_standard_streams()
+    os._exit(status)
+
+
+def _await_end(what: str, are_left: Callable[[], object]) -> bool:
+    """Wait, with a line if that takes long, and tell whether nothing was left in time."""
     told, begin_s = False, time.monotonic()
-    while names := _find_threads():
+    while are_left():
         waited_s = time.monotonic() - begin_s
+        if waited_s > THREADS_GRACE_S:
+            return False
         if not told and waited_s > THREADS_GRACE_S / 10:
             told = True
-            write_to_stderr(
-                f"waiting for threads that have not ended, at most {THREADS_GRACE_S:g} s: {', '.join(names)}"
-            )
-        if waited_s > THREADS_GRACE_S:
-            exits = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # as at the end of Python
-            exits.start()
-            exits.join(THREADS_GRACE_S)  # one of them may wait for such a thread too
-            flush_standard_streams()
-            os._exit(status)
+            write_to_stderr(f"waiting at most {THREADS_GRACE_S:g} s for {what}")
         time.sleep(0.02)
+    return True
 
 
 def _skip_last_collection() -> None:
@@ -141,6 +149,7 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
         if args == ["--version"]:
             print(f"mjtrain {version('mjtrain')}")
             return
+        _check_folder()
         body(args)
     except RequestError as error:
         for line in (str(error), *getattr(error, "__notes__", ())):
@@ -175,6 +184,14 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
         print(final_message(error), file=sys.stderr)
         sys.exit(1)
     _can_be_read()  # or Python would complain at its end
+
+
+def _check_folder() -> None:
+    """Check that the working directory was not deleted, or MKL would end the import of torch with other words."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise RequestError("the working directory does not exist any more; change to another folder") from error
 
 
 def _describe_path(error: Exception, args: Sequence[str]) -> str | None:

@@ -62,7 +62,15 @@ def experiment_dir(config: TrainConfig) -> Path:
         raise RequestError(f"--agent.experiment-name {given}: must be a file name; --log-root chooses the folder")
     if own is not None and ("/" in own or own in ("", ".", "..")):
         raise RequestError(f"TaskConfig.name {own!r}: must be a file name, as runs of the task live in {own!r}")
-    return (Path(config.run.log_root) / (given or own or folder_name(config.task))).absolute()
+    folder = (Path(config.run.log_root) / (given or own or folder_name(config.task))).absolute()
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            f"--log-root {config.run.log_root}: {folder} is not UTF-8, and MuJoCo opens no file there; give another "
+            "folder"
+        ) from None
+    return folder
 
 
 def save_params(run_dir: Path, **params: Any) -> None:

@@ -49,6 +49,14 @@ def remove_partials(folders: Iterable[Path]) -> None:
                     path.unlink()
 
 
+def describe_absence(folder: Path) -> str | None:
+    """Say why a folder cannot be used now, after its name; None if it exists."""
+    try:
+        return None if folder.is_dir() else "is missing (deleted or renamed)"
+    except OSError as error:  # its file system does not respond, as one of FUSE or NFS whose server is gone
+        return f"cannot be reached ({error.strerror})"
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Replace a file at the end of the with block; an exception leaves the earlier file, and no partial one.
@@ -75,6 +83,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         check()  # again, because writing may have taken long, as on a host that slept
         partial.replace(path)
+    except OSError as error:
+        if error.filename is None:  # of a write, as to a full disk; the message would not name a file
+            error.filename = str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)

@@ -169,14 +169,20 @@ def naming_last_checkpoint(run_dir: Path) -> Iterator[None]:
     try:
         yield
     except NotSavedError as error:
-        last = next(iter(list_checkpoints(run_dir)), None)
-        error.add("no checkpoint found" if last is None else f"the last checkpoint is {last}")
-        raise
+        try:
+            last = next(iter(list_checkpoints(run_dir)), None)
+            error.add("no checkpoint found" if last is None else f"the last checkpoint is {last}")
+        except OSError as problem:
+            error.add(f"{run_dir} cannot be reached ({problem.strerror})")
+        raise error
 
 
 def saved_iteration(run_dir: Path) -> int:
-    """Return the iteration of a run's newest valid checkpoint; 0 if it has none."""
-    checkpoint, _ = find_valid_checkpoint(run_dir)
+    """Return the iteration of a run's newest valid checkpoint; 0 if it has none, or cannot be reached now."""
+    try:
+        checkpoint, _ = find_valid_checkpoint(run_dir)
+    except OSError:
+        return 0
     return 0 if checkpoint is None else checkpoint_iteration(checkpoint)
 
 

@@ -5,11 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.commands import run
+from support.frozen import dead_file_system
 
 TASK = """
 from dataclasses import replace
 from pathlib import Path
+import ctypes
+import os
 import shutil
 import torch
 from mjtrain import RewardTerm
@@ -38,6 +43,16 @@ def unmounting(env):
         globals()["run_dir_name"] = run_dir()
     return torch.ones(env.num_envs)
 
+def dying(env):
+    global STEPS
+    STEPS += env.num_envs > 2
+    if STEPS == 30:  # as `dead_file_system` of tests/support
+        server = os.open("/dev/fuse", os.O_RDWR)
+        options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
+        assert ctypes.CDLL(None).mount(b"dead", bytes(run_dir()), b"fuse", 0, options) == 0
+        os.close(server)
+    return torch.ones(env.num_envs)
+
 def blocking(env):
     global STEPS
     STEPS += env.num_envs > 2
@@ -60,6 +75,9 @@ def make(func):
 
 def make_deleting():
     return make(deleting)
+
+def make_dying():
+    return make(dying)
 
 def make_unmounting():
     return make(unmounting)
@@ -86,16 +104,29 @@ def train(folder: Path, factory: str, *flags: str) -> subprocess.CompletedProces
     return run(command, cwd=folder, environ={"CUDA_VISIBLE_DEVICES": ""})
 
 
-def test_a_deleted_run_directory_is_said_once_and_ends_with_status_1(tmp_path: Path) -> None:
-    done = train(tmp_path, "make_deleting")
+@pytest.mark.parametrize(
+    ("factory", "problem"),
+    [
+        ("make_deleting", "is missing (deleted or renamed)"),
+        ("make_dying", "cannot be reached (Transport endpoint is not connected)"),
+    ],
+)
+def test_a_run_directory_that_is_gone_is_said_once_and_ends_with_status_1(
+    factory: str, problem: str, tmp_path: Path
+) -> None:
+    if factory == "make_dying":
+        with dead_file_system(tmp_path):
+            pass  # it is possible here
+    try:
+        done = train(tmp_path, factory)
+    finally:
+        for place in tmp_path.glob("logs/*/*") if factory == "make_dying" else ():
+            subprocess.run(["umount", place], check=True)
     assert done.returncode == 1
     (warning,) = [line for line in done.stdout.splitlines() if "warning" in line]
-    assert (
-        "is missing (deleted or renamed); training continues, but nothing is saved unless the directory comes back"
-        in warning
-    )
+    assert f"{problem}; training continues, but nothing is saved unless the directory comes back" in warning
     assert "iteration 6/6" in done.stdout
-    assert "is missing (deleted or renamed); iteration 6 is not saved" in done.stderr
+    assert f"{problem}; iteration 6 is not saved" in done.stderr
 
 
 def test_a_run_directory_that_comes_back_is_used_again(tmp_path: Path) -> None:

@@ -110,6 +110,8 @@ def test_what_the_process_says_before_it_ends_is_the_reason(tmp_path: Path) -> N
     (tmp_path / "model.mjb").write_bytes(b"no model")
     renderer = VideoRenderer(tmp_path / "model.mjb", {"MUJOCO_GL": "egl"}, hurry=True)
     try:
+        with pytest.raises(FileNotFoundError):  # a run directory that was renamed is not made again
+            draw(renderer, tmp_path / "gone" / "videos" / "out.mp4")
         with pytest.raises(RenderError, match="Error"):
             draw(renderer, tmp_path / "out.mp4")
     finally:

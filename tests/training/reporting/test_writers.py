@@ -4,15 +4,39 @@ import itertools
 import json
 import resource
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from mjtrain.api import make_train_config
+from mjtrain.launcher import NotSavedError
 from mjtrain.runtime.event_log import write_event
+from mjtrain.sim.drawing.video import Video
+from mjtrain.training.open_run import naming_last_checkpoint, saved_iteration
 from mjtrain.training.reporting import writers
+from mjtrain.training.reporting.report import RunReport
 from mjtrain.training.reporting.writers import JsonlWriter, TensorBoardWriter
+from support.frozen import dead_file_system
 from support.machine import wait_until
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file of this process grow during a with block."""
+    before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+
+
+def row_of(iteration: int) -> dict[str, float | None]:
+    return {"iteration": iteration, "env_steps_per_second": 1.0, "mean_reward": None, "mean_episode_length": None}
 
 
 def test_tensorboard_comes_back_when_there_is_room_again(
@@ -89,3 +113,62 @@ def test_metrics_that_were_deleted_are_written_again(tmp_path: Path) -> None:
     writer.close()
     assert not run_dir.exists()
     assert (tmp_path / "renamed" / "metrics.jsonl").read_text().count("iteration") == 3
+
+
+def test_a_restart_on_a_full_disk_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It begins without the lines after the restored iteration, and each file that cannot be written is said once."""
+    path = tmp_path / "metrics.jsonl"
+    with JsonlWriter(path, 0)._file as file:
+        file.write(b"".join(b'{"iteration": %d}\n' % iteration for iteration in (1, 2, 3)))
+    with full_disk(), RunReport(make_train_config("Cartpole-Balance"), tmp_path, 2, 6) as report:
+        for iteration in (3, 4):
+            report.update(row_of(iteration))
+            report.add_checkpoint(tmp_path / f"model_{iteration}.pt")
+    assert path.read_text() == '{"iteration": 1}\n{"iteration": 2}\n'
+    said = capsys.readouterr().out
+    for name in ("JsonlWriter", "TensorBoardWriter"):
+        assert said.count(f"{name} cannot write (File too large)") == 1
+
+
+def test_lines_are_removed_without_room_for_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"iteration": 1}\n{"iteration": 2}\nbroken\n{"event": "restart"}\n')
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writers, "write_whole", refuse)
+    JsonlWriter(path, 1).close()
+    assert path.read_text() == '{"iteration": 1}\n{"event": "restart"}\n'
+
+
+def test_tensorboard_does_not_make_a_run_directory_that_is_missing(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    writer = TensorBoardWriter(run_dir, 0)
+    run_dir.rename(tmp_path / "renamed")
+    writer._error = OSError()
+    with pytest.raises(FileNotFoundError):
+        writer.write({"iteration": 1, "loss": 0.5})
+    assert not run_dir.exists()
+
+
+def test_a_run_directory_that_cannot_be_reached_for_a_while(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    gif = run_dir / ".iteration_0.gif"
+    gif.touch()
+    with RunReport(make_train_config("Cartpole-Balance", logger="none"), run_dir, 0, 6) as report:
+        report.update(row_of(1))
+        with dead_file_system(run_dir):
+            report.add_videos([Video(path=run_dir / "iteration_0.mp4", gif=gif, iteration=0, cpu_s=0.0)])
+            report.update(row_of(2))
+            report.update(row_of(3))
+            assert saved_iteration(run_dir) == 0
+            with pytest.raises(NotSavedError, match=f"{run_dir} cannot be reached"), naming_last_checkpoint(run_dir):
+                raise NotSavedError(signal.SIGTERM, 1.0)
+        report.update(row_of(4))
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [row["iteration"] for row in rows] == [1, 2, 3, 4]
+    (warning,) = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
+    assert "cannot be reached (Transport endpoint is not connected); training continues" in warning

@@ -62,7 +62,7 @@ class VideoRenderer:
             RenderError: The process has ended.
             OSError: The clip cannot be written.
         """
-        out.parent.mkdir(parents=True, exist_ok=True)
+        out.parent.mkdir(exist_ok=True)  # not a run directory that is missing, which may come back
         recorded = out.with_name(f".{out.stem}.npz")
         picture = out.with_name(f".{out.stem}.gif") if gif else None
         images = {f"images_{number}": frames for number, frames in enumerate(clip.images.values())}

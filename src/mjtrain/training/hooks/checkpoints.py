@@ -7,6 +7,7 @@ from mjtrain.runs.best_checkpoint import BEST_FILE, BestCheckpoint, read_best, w
 from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, prune_checkpoints
 from mjtrain.runs.storage import Uploader, UploadEvent
 from mjtrain.runtime import heartbeat
+from mjtrain.runtime.files import describe_absence
 from mjtrain.training.hooks.base import Hook, HookContext
 from mjtrain.training.metric_rules import find_ranking
 from mjtrain.training.reporting.report import RunReport
@@ -114,8 +115,9 @@ class CheckpointHook(Hook):
 
     def _handle_failed_save(self, path: Path, error: OSError, *, is_last: bool) -> None:
         """Report that a checkpoint could not be written, and end the run if it was the last one."""
-        if not self._run_dir.is_dir():
-            problem = f"the run directory {self._run_dir} is missing (deleted or renamed)"
+        absence = describe_absence(self._run_dir)
+        if absence is not None:
+            problem = f"the run directory {self._run_dir} {absence}"
         else:
             last = find_valid_checkpoint(self._run_dir)[0]
             kept = f"the last whole one is {last.name}" if last is not None else "there is none yet"

@@ -1,13 +1,14 @@
 """Everything the main rank reports about a run in progress."""
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mjtrain.config import EnvConfig, TrainConfig
 from mjtrain.runtime.event_log import write_event
+from mjtrain.runtime.files import describe_absence
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.console import ProgressDisplay, StragglerWatch
 from mjtrain.training.reporting.writer import Writer, WriterError
@@ -21,7 +22,8 @@ class RunReport:
         """Open the writers; metrics of iterations after first_iteration are deleted."""
         self._run_dir = run_dir
         self._stack = ExitStack()
-        self._failing: set[str] = set()
+        self._failing: dict[str, Callable[..., None]] = {}
+        """What failed first of a target that cannot write; until that is done again, no warning is repeated."""
         self._videos: list[Video] = []
         self._directory_is_gone = False
         rewards = config.env.rewards if isinstance(config.env, EnvConfig) else {}
@@ -55,7 +57,7 @@ class RunReport:
         """Record an event in metrics.jsonl, and show a line about it if there is one."""
         if line is not None:
             self.warn(line)
-        self._attempt("metrics.jsonl", partial(write_event, self._run_dir, event, **fields))
+        self._attempt("metrics.jsonl", write_event, self._run_dir, event, **fields)
 
     def update(self, metrics: dict[str, Any]) -> None:
         """Record and show one iteration."""
@@ -67,22 +69,23 @@ class RunReport:
         if warning is not None:
             self.warn(warning)
         for writer in self._writers:
-            self._attempt(_name(writer), partial(writer.write, metrics))
+            self._attempt(_name(writer), writer.write, metrics)
         self.flush_videos()
 
     def _check_directory(self) -> None:
         """Warn once if the run directory is missing. An unmounted file system may come back, so training continues."""
-        is_known, self._directory_is_gone = self._directory_is_gone, not self._run_dir.is_dir()
-        if self._directory_is_gone and not is_known:
+        problem, is_known = describe_absence(self._run_dir), self._directory_is_gone
+        self._directory_is_gone = problem is not None
+        if problem is not None and not is_known:
             self.warn(
-                f"the run directory {self._run_dir} is missing (deleted or renamed); training continues, but nothing "
+                f"the run directory {self._run_dir} {problem}; training continues, but nothing "
                 "is saved unless the directory comes back; without it the run ends with status 1"
             )
 
     def add_checkpoint(self, path: Path) -> None:
         """Record a checkpoint that was just saved."""
         for writer in self._writers:
-            self._attempt(_name(writer), partial(writer.add_checkpoint, path))
+            self._attempt(_name(writer), writer.add_checkpoint, path)
 
     def add_videos(self, videos: Iterable[Video]) -> None:
         """Take finished videos; they are reported after the next metrics, as W&B's steps never go back."""
@@ -92,9 +95,10 @@ class RunReport:
         """Report the videos that were added, and delete their GIFs."""
         for video in self._videos:
             for writer in self._writers:
-                self._attempt(_name(writer), partial(writer.add_video, video))
+                self._attempt(_name(writer), writer.add_video, video)
             if video.gif is not None:
-                video.gif.unlink(missing_ok=True)
+                with suppress(OSError):  # it does no harm
+                    video.gif.unlink()
         self._videos.clear()
 
     def _close(self, writer: Writer, error_type: object, *_: object) -> None:
@@ -102,17 +106,18 @@ class RunReport:
             writer.fail()
         self._attempt(_name(writer), writer.close)
 
-    def _attempt(self, name: str, action: Callable[[], None]) -> None:
+    def _attempt(self, name: str, action: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """Write; a failing disk or service is reported once per target, and the training continues."""
         try:
-            action()
+            action(*args, **kwargs)
         except (OSError, WriterError) as error:
-            if name not in self._failing and self._run_dir.is_dir():
+            if name not in self._failing and describe_absence(self._run_dir) is None:
                 reason = getattr(error, "strerror", None) or error
                 self.warn(f"{name} cannot write ({reason}); training continues without it")
-            self._failing.add(name)
+            self._failing.setdefault(name, action)
         else:
-            self._failing.discard(name)
+            if self._failing.get(name) == action:
+                del self._failing[name]
 
 
 def _name(writer: Writer) -> str:

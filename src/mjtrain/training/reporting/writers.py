@@ -1,6 +1,7 @@
 """Metrics to files and services."""
 
 import contextlib
+import itertools
 import math
 import os
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 
 from mjtrain.config import TrainConfig
 from mjtrain.runtime.event_log import METRICS_FILE, append_line, describe_skipped, parse_line
-from mjtrain.runtime.files import write_whole
+from mjtrain.runtime.files import describe_absence, write_whole
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.log_writer import LogWriterAdapter, TrackioWriter
 from mjtrain.training.reporting.wandb_writer import WandbWriter
@@ -30,7 +31,11 @@ class JsonlWriter(Writer):
             rows = [(line, parse_line(line)) for line in lines]
             self.num_broken = sum(row is None and line.endswith(b"\n") for line, row in rows)
             kept = [line for line, row in rows if row and ("event" in row or row["iteration"] <= first_iteration)]
-            write_whole(path, b"".join(line.rstrip(b"\r\n") + b"\n" for line in kept))
+            content = b"".join(line.rstrip(b"\r\n") + b"\n" for line in kept)
+            try:
+                write_whole(path, content)
+            except OSError:  # a full disk has no room for another file, and ends no restart
+                _shorten(path, content)
         self._path = path
         self._file = path.open("a+b", buffering=0)
 
@@ -52,9 +57,10 @@ class JsonlWriter(Writer):
 
         If its folder is missing too, the run directory may come back.
         """
+        if describe_absence(self._path.parent) is not None:
+            return
         there = self._path.stat() if self._path.exists() else None
-        is_same = there is not None and os.path.samestat(there, os.fstat(self._file.fileno()))
-        if is_same or not self._path.parent.is_dir():
+        if there is not None and os.path.samestat(there, os.fstat(self._file.fileno())):
             return
         self._file.seek(0)
         lines = self._file.read().splitlines()
@@ -68,6 +74,16 @@ class JsonlWriter(Writer):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _shorten(path: Path, content: bytes) -> None:
+    """Give a file a content of which it has the most already, in the same order; what both begin with stays."""
+    with path.open("r+b") as file:
+        pairs = zip(file.read(), content, strict=False)
+        same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        file.truncate(same)
+        file.seek(same)
+        file.write(content[same:])
 
 
 def _key(line: bytes) -> int | bytes:
@@ -87,11 +103,16 @@ class TensorBoardWriter(Writer):
         self._run_dir = run_dir
         self._error: OSError | None = None
         self._reopen_at_s = 0.0
-        self._open(first_iteration)
+        self._writer: Any = None
+        try:
+            self._open(first_iteration)
+        except OSError as error:  # the next write raises it
+            self._fail(error)
 
     def _open(self, first_iteration: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        self._run_dir.stat()  # TensorBoard would make one that is missing; it may come back
         _hide_failures_of_threads()
         # purge_step hides later steps in the files of earlier starts.
         self._writer = SummaryWriter(log_dir=str(self._run_dir), flush_secs=10, purge_step=first_iteration + 1)
@@ -117,13 +138,15 @@ class TensorBoardWriter(Writer):
                 self._open(iteration - 1)
             action()
         except OSError as error:
-            if self._error is None or error is not self._error:
-                self._reopen_at_s = time.monotonic() + REOPEN_S
-                with contextlib.suppress(OSError):
-                    self._writer.close()
-            self._error = error
+            if error is not self._error:
+                self._fail(error)
             raise
         self._error = None
+
+    def _fail(self, error: OSError) -> None:
+        self._error, self._reopen_at_s = error, time.monotonic() + REOPEN_S
+        with contextlib.suppress(OSError):
+            self.close()
 
     def add_video(self, video: Video) -> None:
         """Show the animated picture among the images."""
@@ -138,7 +161,8 @@ class TensorBoardWriter(Writer):
 
     def close(self) -> None:
         """Flush and close the event file."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
 
 def _hide_failures_of_threads() -> None:
