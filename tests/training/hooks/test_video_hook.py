@@ -20,6 +20,7 @@ from mjtrain.runtime.processes import list_descendants
 from mjtrain.sim.drawing.renderer import RenderError, VideoRenderer
 from mjtrain.sim.drawing.video import Clip
 from support.commands import start
+from support.frozen import dead_file_system
 from support.machine import patience, read_proc, wait_until
 from support.videos import count_changes, decode, needs_drawing
 from support.vision import make_vision_env, make_vision_task
@@ -117,6 +118,13 @@ def test_what_the_process_says_before_it_ends_is_the_reason(tmp_path: Path) -> N
     finally:
         renderer.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_that_is_gone_does_not_keep_the_process_from_ending(tmp_path: Path) -> None:
+    renderer = VideoRenderer(tmp_path / "model.mjb", {"MUJOCO_GL": "egl"}, hurry=True)
+    with dead_file_system(tmp_path):
+        renderer.close()
+    assert renderer._process.poll() is not None
 
 
 def test_a_picture_may_be_larger_than_the_buffer_of_the_file(tmp_path: Path) -> None:

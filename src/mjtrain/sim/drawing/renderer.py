@@ -1,5 +1,6 @@
 """Sends clips to the render process, and receives its results."""
 
+import contextlib
 import json
 import os
 import queue
@@ -128,17 +129,18 @@ class VideoRenderer:
         self._process.kill()
         self._process.wait()
         self._reader.join()
-        self._model_file.unlink(missing_ok=True)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 try:
                     stream.close()
                 except OSError:
                     continue  # what was not written yet has no reader any more
-        for video in self._pending.values():
-            inputs = [video.path.with_name(f".{video.path.stem}{suffix}") for suffix in (".npz", ".gif")]
-            for leftover in (*inputs, *find_partials(video.path)):
-                leftover.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what is left on a disk that cannot be written or reached does no harm
+            self._model_file.unlink(missing_ok=True)
+            for video in self._pending.values():
+                inputs = [video.path.with_name(f".{video.path.stem}{suffix}") for suffix in (".npz", ".gif")]
+                for leftover in (*inputs, *find_partials(video.path)):
+                    leftover.unlink(missing_ok=True)
 
     def _read_output(self) -> None:
         assert self._process.stdout is not None
