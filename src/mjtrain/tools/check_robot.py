@@ -29,7 +29,7 @@ def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
     """
     robot = RobotConfig(file=str(file), keyframe=keyframe)
     facts = find_facts(robot)
-    needs_ground = facts.free_joint is not None and not facts.has_ground
+    needs_ground = facts.height_column is not None and not facts.has_ground
     terrain = TerrainConfig(kind="flat" if needs_ground else "robot")
     config = EnvConfig(
         robot=robot,
@@ -74,9 +74,10 @@ def _hold(config: EnvConfig, facts: RobotFacts) -> str:
         if env.engine.failed.any() or not after.isfinite().all() or fastest > env.config.nan_guard.max_velocity:
             return f"with all actions at 0, the simulation diverged within {_HELD_S:g} s"
         what = f"with all actions at 0, for {_HELD_S:g} s"
-        if facts.free_joint is None:
+        height = facts.height_column
+        if height is None:
             moved = float((after - before).abs().max())
             return f"{what}: joints moved by up to {moved:.3g} rad (m of slides), with up to {fastest:.3g} per s"
-        return f"{what}: the base went from a height of {before[2]:.3f} m to {after[2]:.3f} m"
+        return f"{what}: the base went from a height of {before[height]:.3f} m to {after[height]:.3f} m"
     finally:
         env.close()

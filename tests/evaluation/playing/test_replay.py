@@ -1,12 +1,14 @@
 """A world that broke is described, and can be looked at again."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mjtrain.cli.play import main
+from mjtrain.config import RobotConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.evaluation.playing.replay import ReplaySession, load_dump
 from mjtrain.evaluation.playing.web_viewer import WebViewer
@@ -66,6 +68,24 @@ def test_a_dump_is_served_to_browsers(tmp_path: Path) -> None:
 
     viewer.run(seen_all)
     assert frames == set(range(9))
+
+
+def test_the_page_follows_the_robot_and_not_an_object_before_it(tmp_path: Path) -> None:
+    bodies = (
+        '<body><freejoint/><geom size="0.1"/></body><body name="robot"><freejoint/><geom size="0.1"/>'
+        '<body><joint/><geom size="0.1" pos="0.1 0 0"/></body></body>'
+    )
+    robot = tmp_path / "robot.xml"
+    robot.write_text(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
+    env = replace(load_task("Cartpole-Balance").env, robot=RobotConfig(file=str(robot)))
+    states = {"qpos": np.zeros((10, 15)), "qvel": np.zeros((10, 13)), "ctrl": np.zeros((10, 0))}
+    session = ReplaySession(load_dump(write_dump(tmp_path, **states)), env)
+    viewer = WebViewer(session, host="127.0.0.1", port=0)
+    try:
+        assert viewer._scene.camera_tracking_enabled
+        assert viewer._scene._tracked_body_id == session.kinematics.model.body("robot").id
+    finally:
+        viewer._server.stop()
 
 
 def test_what_is_no_dump_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,6 +161,19 @@ def test_the_first_of_two_floating_joints_is_the_base(tmp_path: Path) -> None:
     assert heights["ball"] == 0
 
 
+def test_an_object_that_comes_first_is_not_the_base(tmp_path: Path) -> None:
+    floating = '<joint name="{0}_free" type="floating"><parent link="world"/><child link="{0}"/></joint>'
+    crate = f'<link name="crate"><inertial><mass value="1"/>{INERTIA}</inertial></link>'
+    more = f'<link name="world"/>{crate}{floating.format("crate")}{floating.format("base")}</robot>'
+    model, notes = import_leg(tmp_path, LEG.replace("</robot>", more))
+    assert model.joint(0).name == "crate_free"
+    heights = {name: model.key("home").qpos[model.joint(f"{name}_free").qposadr[0] + 2] for name in ("base", "crate")}
+    assert heights["base"] > 0.5
+    assert heights["crate"] == 0
+    assert model.sensor("base_velocity").objid[0] == model.site("imu").id
+    assert "the IMU is on link imu_link" in notes
+
+
 def test_what_a_fixed_joint_holds_to_the_link_world_is_fixed(tmp_path: Path) -> None:
     mount = '<joint name="mount" type="fixed"><parent link="world"/><child link="base"/><origin xyz="0 0 2"/></joint>'
     model, notes = import_leg(tmp_path, LEG.replace("</robot>", f'<link name="world"/>{mount}</robot>'))
@@ -250,10 +263,12 @@ def test_check_robot_says_what_is_doubtful(tmp_path: Path, capsys: pytest.Captur
     flying = tmp_path / "flying.xml"
     arm = '<body><joint name="j"/><geom size=".1" pos="0 0 .3"/></body>'
     body = f'<body name="b" pos="0 0 3"><freejoint/><geom size=".1"/>{arm}</body>'
+    ball = '<body pos="2 0 7"><freejoint/><geom size=".1"/></body>'  # an object, which is not measured
     flying.write_text(
-        f'<mujoco><worldbody>{body}</worldbody><actuator><position joint="j" kp="9000"/></actuator></mujoco>'
+        f'<mujoco><worldbody>{ball}{body}</worldbody><actuator><position joint="j" kp="9000"/></actuator></mujoco>'
     )
     check_robot([str(flying)])
     said = capsys.readouterr().out
     assert "above the ground" in said
     assert "kp 9000 is too stiff" in said
+    assert "the base went from a height of 3.000 m" in said

@@ -54,7 +54,9 @@ class WebViewer:
         kinematics, num_worlds = session.kinematics, len(session.state("qpos"))
         self._scene = ViserMujocoScene(self._server, kinematics.model, num_worlds)
         self._scene.set_refresh_handler(self._redraw.set)
-        self._scene.camera_tracking_enabled = kinematics.moves_freely
+        self._scene.camera_tracking_enabled = kinematics.base_body is not None
+        if kinematics.base_body is not None:  # mjviser follows the first body that moves, which may be an object
+            self._scene._tracked_body_id = kinematics.base_body
         self._offsets = _spread(num_worlds, 0.0 if kinematics.model.nhfield else 1.5 * kinematics.size_m)
         self._poses = {name: self._add_marker(name) for name in session.commanded_poses()}
         self._ghost = {} if session.ghost is None else self._add_ghost()

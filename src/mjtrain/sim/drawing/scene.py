@@ -7,7 +7,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from mjtrain.sim.robots.start import find_root, make_start
+from mjtrain.sim.robots.start import find_base, find_root, make_start
 
 MAX_TRIANGLES = 40_000
 """Triangles of all meshes of a scene; meshes with more are simplified."""
@@ -62,8 +62,8 @@ def make_scene(model: mujoco.MjModel, qpos: np.ndarray) -> Scene:
     moving = [geom for geom in shown if model.body_weldid[model.geom_bodyid[geom]] != 0]
     bodies = np.unique(model.geom_bodyid[moving]).astype(int)
     used = list(dict.fromkeys(int(model.geom_dataid[geom]) for geom in shown if _shape(model, geom) == "mesh"))
-    free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)
-    root = int(model.jnt_bodyid[find_root(model)]) if len(free) and free[0] == 0 else -1
+    base = find_base(model)
+    root = int(model.jnt_bodyid[base]) if base >= 0 else -1
     of_root = np.flatnonzero(model.body_rootid[bodies] == root)
     center = data.geom_xpos[moving].mean(axis=0) if moving else np.zeros(3)
     return Scene(

@@ -5,7 +5,7 @@ import numpy as np
 
 from mjtrain.config import EnvConfig
 from mjtrain.sim.robots.model import load_model
-from mjtrain.sim.robots.start import make_start
+from mjtrain.sim.robots.start import find_base, make_start
 
 
 class Kinematics:
@@ -23,9 +23,9 @@ class Kinematics:
         self.joint_of_column = _name_columns(self.model)
         """Name of the joint that each column of qpos belongs to."""
         self._data = make_start(self.model)
-        free = mujoco.mjtJoint.mjJNT_FREE
-        self.moves_freely = bool(self.model.njnt) and self.model.jnt_type[0] == free
-        """Whether the first joint is a free joint, so that a camera has to follow the robot."""
+        base = find_base(self.model)
+        self.base_body = int(self.model.jnt_bodyid[base]) if base >= 0 else None
+        """Body of the free joint of a robot that moves freely, which a camera has to follow; None without it."""
         self.size_m = self._measure()
         """Approximate size of the moving parts, in m."""
 

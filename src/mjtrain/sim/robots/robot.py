@@ -11,7 +11,7 @@ from mjtrain.config import EnvConfig, RobotConfig
 from mjtrain.runtime.text import count
 from mjtrain.sim.robots.model import list_grounds, load_model, robot_only
 from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, clamps_controls, name_inputs
-from mjtrain.sim.robots.start import find_home
+from mjtrain.sim.robots.start import find_base, find_home
 
 _DYNAMICS = {
     mujoco.mjtDyn.mjDYN_INTEGRATOR: "it integrates its control",
@@ -191,8 +191,8 @@ class RobotFacts:
     summary: str
     """A line about its size."""
 
-    free_joint: str | None
-    """Name of the free joint that is the first joint; None where the base is fixed."""
+    height_column: int | None
+    """Column of the height of the base in qpos; None where the base is fixed."""
 
     num_controls: int
     has_ground: bool
@@ -208,7 +208,7 @@ class RobotFacts:
 def find_facts(robot: RobotConfig) -> RobotFacts:
     """Compile a robot without a ground of its task."""
     model, _ = load_model(robot_only(robot))
-    is_free = bool(model.njnt) and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE.value
+    base = find_base(model)
     counts = (
         count(model.nbody - 1, "body", "bodies"),
         count(model.njnt, "joint"),
@@ -218,7 +218,7 @@ def find_facts(robot: RobotConfig) -> RobotFacts:
     )
     return RobotFacts(
         summary=f"{', '.join(counts)}; {model.body_mass.sum():.4g} kg",
-        free_joint=model.joint(0).name or "joint 0" if is_free else None,
+        height_column=int(model.jnt_qposadr[base]) + 2 if base >= 0 else None,
         num_controls=int(model.nu),
         has_ground=bool(list_grounds(model)),
         has_home=find_home(model) >= 0,

@@ -11,6 +11,7 @@ from mjtrain.config.robot_parts import ActuatorConfig
 from mjtrain.runtime.text import count
 from mjtrain.sim.robots.measured import hangs_on
 from mjtrain.sim.robots.read_layout import SCALAR_JOINTS
+from mjtrain.sim.robots.start import find_base
 
 TIMESTEP_S = 0.002
 """Physics step of an imported robot, in s."""
@@ -86,7 +87,7 @@ def _guess_effort(model: mujoco.MjModel, data: mujoco.MjData, joint: int) -> flo
     body = int(model.jnt_bodyid[joint])
     below = [b for b in range(model.nbody) if hangs_on(model, b, body)]
     mass = float(model.body_mass[below].sum())
-    if model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE.value:
+    if find_base(model) >= 0:
         mass = max(mass, float(model.body_mass.sum()) / 4)
     weight = 2 * mass * 9.81
     if model.jnt_type[joint] == _SLIDE:

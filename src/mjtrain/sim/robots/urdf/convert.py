@@ -18,6 +18,7 @@ from mjtrain.sim.robots.completion.parts import free_name
 from mjtrain.sim.robots.layout import match_names
 from mjtrain.sim.robots.robot_bundle import RobotBundleError
 from mjtrain.sim.robots.spec_bundle import bundle_built_robot
+from mjtrain.sim.robots.start import find_base
 from mjtrain.sim.robots.urdf.actuators import TIMESTEP_S, choose_actuators, followers, scalar_joints
 from mjtrain.sim.robots.urdf.read import read_urdf
 
@@ -116,14 +117,15 @@ def _complete(spec: Any, config: ImportConfig) -> list[str]:
         raise RequestError(f"{spec.modelname}: needs a revolute, continuous or prismatic joint that mimics no other")
     home, pose_notes = _choose_home(model, config)
     lift, feet = _stand(spec, home)
-    is_free = bool(model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE)
-    if is_free:
-        home[2] += lift
+    base = find_base(model)
+    height = int(model.jnt_qposadr[base]) + 2 if base >= 0 else None
+    if height is not None:
+        home[height] += lift
         where = "where the lowest geom touches the ground" if feet else "as in the file, because no geom collides"
-        pose_notes.append(f"home: the base is at a height of {home[2]:.3f} m, {where}")
+        pose_notes.append(f"home: the base is at a height of {home[height]:.3f} m, {where}")
     notes = [*pose_notes, *_exclude_touching(spec, model, home)]
     actuators, actuator_notes = choose_actuators(model, home, config)
-    sites, sensors, sensor_notes = _choose_sensors(model, feet, is_free)
+    sites, sensors, sensor_notes = _choose_sensors(model, feet, base)
     complete_robot(
         spec,
         RobotConfig(
@@ -137,8 +139,8 @@ def _complete(spec: Any, config: ImportConfig) -> list[str]:
                         re.escape(model.joint(joint).name): float(home[model.jnt_qposadr[joint]])
                         for joint in scalar_joints(model)
                     },
-                    free_joint=model.joint(0).name if is_free else "",
-                    height=float(home[2]) if is_free else None,
+                    free_joint="" if height is None else model.joint(base).name,
+                    height=None if height is None else float(home[height]),
                 )
             },
         ),
@@ -222,10 +224,10 @@ def _exclude_touching(spec: Any, model: mujoco.MjModel, pose: np.ndarray) -> lis
 
 
 def _choose_sensors(
-    model: mujoco.MjModel, feet: list[str], is_free: bool
+    model: mujoco.MjModel, feet: list[str], base: int
 ) -> tuple[dict[str, SiteConfig], dict[str, SensorConfig], list[str]]:
     """Return sensors of the base and of the feet; on a fixed base, of the ends of the chains."""
-    if not is_free:
+    if base < 0:
         ends = [
             model.body(body).name
             for body in range(1, model.nbody)
@@ -233,7 +235,7 @@ def _choose_sensors(
         ]
         sensors = {f"{end}_position": SensorConfig(type="framepos", object=end, object_type="xbody") for end in ends}
         return {}, sensors, [f"sensors: {', '.join(sensors)}"]
-    root = model.body(int(model.jnt_bodyid[0])).name
+    root = model.body(int(model.jnt_bodyid[base])).name
     imus = [model.body(b).name for b in range(1, model.nbody) if re.search(r"(^|_)imu(_|$)", model.body(b).name, re.I)]
     sites = {"imu": SiteConfig(body=imus[0] if imus else root)}
     sensors = {
