@@ -1,6 +1,7 @@
 """Pushes: what forces and changes of velocity do to a body that nothing else touches."""
 
 from dataclasses import replace
+from typing import Literal
 
 import mujoco
 import pytest
@@ -10,6 +11,7 @@ from mjtrain.config import ActionTerm, EnvConfig, EventTerm, RobotConfig
 from mjtrain.env.env import Env
 from mjtrain.mdp import events, interval_event, observation, reward, rewards, root
 from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.dry_step import check_task
 from support.envs import ENGINES, make_env
 
 MASS = 2.0
@@ -95,6 +97,13 @@ def test_a_push_ends_with_the_episode_and_goes_on_after_a_resume(engine: str) ->
 def test_a_push_of_a_body_that_is_not_there_is_the_users_error() -> None:
     with pytest.raises(RequestError, match=r"body ball \(for events.push\); it has box"):
         make_env(pushing(body="ball"))
+
+
+@pytest.mark.parametrize("mode", ["startup", "reset"])
+def test_a_push_where_an_episode_begins_is_refused(mode: Literal["startup", "reset"]) -> None:
+    push = pushing().events["push"].replace(mode=mode)
+    with pytest.raises(RequestError, match=f"^--env.events.push: pushes in mode {mode}, and .*; use interval_event$"):
+        check_task(replace(pushing(), events={"push": push}))
 
 
 def test_a_velocity_is_set_along_z_too_if_that_is_asked_for() -> None:

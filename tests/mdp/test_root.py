@@ -13,7 +13,7 @@ from mjtrain.config import ActionTerm, CommandTerm, EnvConfig, EventTerm, Observ
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
-from mjtrain.mdp import events, gait, observations, randomization, rewards, root, targets, terminations, velocity
+from mjtrain.mdp import events, gait, observations, randomization, reach, rewards, root, targets, terminations, velocity
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
 from support.envs import ENGINES, NUM_ENVS, actions_for, make_env
@@ -397,6 +397,13 @@ def test_planar_targets_lie_in_their_ring_and_are_measured_from_the_tool(tmp_pat
     assert torch.allclose(targets.planar_distance(env, **place), distance)
     assert torch.allclose(targets.near_planar(env, tolerance_m=0.5, **place), 1 - torch.tanh(distance / 0.5))
     assert targets.steer(env, torch.tensor([0.1, 0.2])).shape == (2000, 2)
+    with pytest.raises(RequestError, match="command place has 2 columns; one with a position has 3 or 7"):
+        reach.distance(env, **place)
+    with pytest.raises(RequestError, match="command place has 2 columns; one with an orientation has 4 or 7"):
+        reach.angle(env, command="place", orientation_sensor="tip")
+    env._commands.values["place"] = torch.zeros(2000, 6)  # as a target of six joints
+    with pytest.raises(RequestError, match="command place has 6 columns; one with a position has 2, 3 or 7"):
+        targets.planar_distance(env, **place)
 
 
 def test_joint_targets_lie_in_the_ranges_and_are_met_at_the_joints(tmp_path: Path) -> None:

@@ -326,18 +326,26 @@ def test_a_curriculum_widens_the_commands() -> None:
 
 def test_levels_follow_tracking_and_only_at_the_end_of_episodes() -> None:
     tracking = {"reward": "alive", "full": 1.0, "share": 0.8, "step": 0.1}
+    at_the_end = {"reward": "last", "full": 0.2, "share": 0.8, "step": 0.1}
     config = replace(
         CARTPOLE,
         episode_length_s=0.1,
-        rewards={"alive": RewardTerm(func=rewards.is_alive, weight=1.0)},
-        curriculum={"range": CurriculumTerm(func=velocity.command_level, params=tracking, initial=(0.5, 0.5))},
+        rewards={
+            "alive": RewardTerm(func=rewards.is_alive, weight=1.0),
+            "last": RewardTerm(func=lambda env: (env.episode_step == 5).float(), weight=1.0),
+        },
+        curriculum={
+            name: CurriculumTerm(func=velocity.command_level, params=params, initial=(0.5, 0.5))
+            for name, params in (("range", tracking), ("last", at_the_end))
+        },
     )
     env = make_env(config)
     for _ in range(4):
         env.step(torch.zeros(NUM_ENVS, 1))
     assert torch.allclose(env.level("range"), torch.full((NUM_ENVS,), 0.5))
     env.step(torch.zeros(NUM_ENVS, 1))
-    assert torch.allclose(env.level("range"), torch.full((NUM_ENVS,), 0.6 if 4 / 4 > 0.8 else 0.5))
+    for name in ("range", "last"):  # the last env step of an episode counts
+        assert torch.allclose(env.level(name), torch.full((NUM_ENVS,), 0.6))
     for _ in range(40):
         env.step(torch.zeros(NUM_ENVS, 1))
     assert (env.level("range") == 1.0).all()  # the upper bound

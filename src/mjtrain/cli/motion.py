@@ -1,6 +1,8 @@
 """The command motion."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -192,15 +194,28 @@ def _convert(args: list[str]) -> None:
         if skeleton is None:
             raise RequestError("--mirror: needs a robot that says what its mirror images are; give --task")
         motion = _mirror(motion, skeleton, options)
-    motion = cut(motion, options.start_s, options.end_s)
+    with _naming("--start-s, --end-s"):
+        motion = cut(motion, options.start_s, options.end_s)
     motion = lift(motion, options.lift_m)
     if options.blend_s:
-        motion = blend_seam(motion, options.blend_s)
-    motion = loop(motion, options.cycles)
+        with _naming("--blend-s"):
+            motion = blend_seam(motion, options.blend_s)
+    with _naming("--cycles"):
+        motion = loop(motion, options.cycles)
     if options.fps is not None:
-        motion = resample(motion, options.fps)
+        with _naming("--fps"):
+            motion = resample(motion, options.fps)
     write_motion(files[1], motion, skeleton, mjlab=options.to == "mjlab")
     _print_written(files[1], motion)
+
+
+@contextmanager
+def _naming(flags: str) -> Iterator[None]:
+    """Put the flags in front of what is wrong with them."""
+    try:
+        yield
+    except RequestError as error:
+        raise RequestError(f"{flags}: {error}") from error
 
 
 def _print_written(file: str, motion: "Motion") -> None:

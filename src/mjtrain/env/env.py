@@ -157,8 +157,8 @@ class Env:
         self.causes.copy_(causes)
         if self.keeps_final_observations:
             self.final_observations = self._observe_ends() if done.any() else None
-        self._curriculum.update(self, done & ~broken)
-        self.statistics.update(rewards, causes, done, broken, self.successes)
+        self.statistics.add(rewards, causes, done, broken, self.successes)
+        self._curriculum.update(self, done & ~broken)  # after the statistics, which it may read
         self._begin_episodes(done)
         self._commands.update(self, done)
         self._seen = self._observe(done)
@@ -180,7 +180,6 @@ class Env:
         held = self._commands.held
         self._commands.held = held | (draws or {})
         try:
-            self.statistics.drop_running(mask)
             self._begin_episodes(mask)
             self._commands.reset(self, mask)
         finally:
@@ -325,8 +324,8 @@ class Env:
             ("terminations", self._terminations, "compute"),
             ("successes", self._successes, "update"),
             ("rewards", self._rewards, "compute"),
+            ("statistics", self.statistics, "add"),
             ("curriculum", self._curriculum, "update"),
-            ("statistics", self.statistics, "update"),
             ("resets", self, "_begin_episodes"),
             ("commands", self._commands, "update"),
             ("cameras", self.cameras, "update"),
@@ -552,7 +551,13 @@ class Env:
             mask: Worlds in which it is pushed. Boolean, shape (num_envs,).
             wrench: Force in N at its centre of mass, then torque in N m, in the world's frame. Shape (num_envs, 6).
             duration_s: In s, rounded to env steps, at least one. Shape (num_envs,).
+
+        Raises:
+            RequestError: An event of another mode calls it.
         """
+        event = self._events.running
+        if event is not None and event.mode != "interval":
+            raise RequestError(f"pushes in mode {event.mode}, and an episode begins without pushes; use interval_event")
         self._pushes.begin(body, mask, wrench, duration_s)
 
     def steer(self, name: str, values: Sequence[float] | None) -> None:
@@ -678,6 +683,7 @@ class Env:
         }
 
     def _begin_episodes(self, mask: torch.Tensor) -> None:
+        self.statistics.drop_running(mask)
         self._commands.draw_before_reset(self, mask)
         qpos, qvel = self._events.sample_start(self, mask)
         self.engine.reset(mask, qpos, qvel)

@@ -45,6 +45,8 @@ class Events:
             for mode in ("startup", "reset", "interval")
         }
         self._left = {name: draw_steps(core, term.interval_s) for name, term in self._by_mode["interval"].items()}
+        self.running: EventTerm | None = None
+        """The term whose function is being called."""
 
     def start(self, env: "Env") -> None:
         """Apply the events of mode startup to every world."""
@@ -94,7 +96,11 @@ class Events:
 
     def _apply(self, name: str, term: EventTerm, env: "Env", worlds: Worlds) -> None:
         self._core.read_only.mark()
-        call_term(f"events.{name}", term.func, env, term.params, self._core, worlds)
+        self.running = term
+        try:
+            call_term(f"events.{name}", term.func, env, term.params, self._core, worlds)
+        finally:
+            self.running = None
 
 
 class Pushes:

@@ -48,7 +48,12 @@ class EpisodeStatistics:
         self._totals = torch.zeros(num_totals, dtype=torch.float64, device=device)
         self._broken = torch.zeros((), dtype=torch.float64, device=device)
 
-    def update(
+    def update(self, rewards: torch.Tensor, causes: torch.Tensor, done: torch.Tensor) -> None:
+        """Take in one env step, as `add`, and begin new episodes where it ends some."""
+        self.add(rewards, causes, done)
+        self.drop_running(done)
+
+    def add(
         self,
         rewards: torch.Tensor,
         causes: torch.Tensor,
@@ -56,7 +61,7 @@ class EpisodeStatistics:
         broken: torch.Tensor | None = None,
         successes: torch.Tensor | None = None,
     ) -> None:
-        """Take in one env step.
+        """Take in one env step. Call `drop_running` where it ends episodes, before the next.
 
         Args:
             rewards: Reward of every term. Shape (num_envs, num_rewards).
@@ -72,8 +77,6 @@ class EpisodeStatistics:
         measured = [] if successes is None else [successes]
         row = torch.cat([self._running, causes.to(self._running.dtype), *measured, self._ones], dim=1)
         self._totals += finished @ row
-        self._running.masked_fill_(done[:, None], 0.0)
-        self._counted.logical_or_(done)
 
     def skip_running(self) -> None:
         """Leave the running episodes out of the totals."""

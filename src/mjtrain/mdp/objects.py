@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from mjtrain.config.limits import MORE_THAN_0, ORIENTATION, POSITION, Bounds
+from mjtrain.env.commanded import commanded_orientation, commanded_position
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -54,7 +55,7 @@ def position_error(env: Env, *, command: str, object: str) -> torch.Tensor:
     Args:
         command: Name of a command with a position.
     """
-    return _commanded_position(env, command) - env.qpos(object)[:, :3]
+    return commanded_position(env, command) - env.qpos(object)[:, :3]
 
 
 def orientation_error(env: Env, *, command: str, object: str) -> torch.Tensor:
@@ -337,7 +338,7 @@ def raise_with_success(
 
 def _missing_rotation(env: Env, command: str, object: str) -> torch.Tensor:
     """Return the rotation from an object to its commanded orientation, in the world's frame. Shape (num_envs, 4)."""
-    return rotations.multiply(_commanded_orientation(env, command), rotations.conjugate(env.qpos(object)[:, 3:]))
+    return rotations.multiply(commanded_orientation(env, command), rotations.conjugate(env.qpos(object)[:, 3:]))
 
 
 def _complete_axes(axes: torch.Tensor) -> torch.Tensor:
@@ -351,17 +352,3 @@ def _seen_from(env: Env, orientation_sensor: str | None, vector: torch.Tensor) -
     if orientation_sensor is None:
         return vector
     return rotations.rotate_inverse(env.sensor(orientation_sensor), vector)
-
-
-def _commanded_position(env: Env, command: str) -> torch.Tensor:
-    place = env.command(command)
-    if place.shape[1] not in (3, 7):
-        raise RequestError(f"command {command} has {place.shape[1]} columns; one with a position has 3 or 7")
-    return place[:, :3]
-
-
-def _commanded_orientation(env: Env, command: str) -> torch.Tensor:
-    place = env.command(command)
-    if place.shape[1] not in (4, 7):
-        raise RequestError(f"command {command} has {place.shape[1]} columns; one with an orientation has 4 or 7")
-    return place[:, -4:]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from mjtrain.config.limits import MORE_THAN_0, ORIENTATION, POSITION, Angles, Bounds
+from mjtrain.env.commanded import commanded_orientation, commanded_position
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
@@ -48,7 +49,7 @@ def steer(env: Env, values: torch.Tensor) -> torch.Tensor:
 
 def position_error(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
     """Vector from the tool to the commanded position, in m, in the world's frame. Shape (num_envs, 3)."""
-    return env.command(command)[:, :3] - env.sensor(position_sensor)
+    return commanded_position(env, command) - env.sensor(position_sensor)
 
 
 def orientation_error(env: Env, *, command: str, orientation_sensor: Annotated[str, ORIENTATION]) -> torch.Tensor:
@@ -57,7 +58,7 @@ def orientation_error(env: Env, *, command: str, orientation_sensor: Annotated[s
     Shape (num_envs, 3).
     """
     tool = env.sensor(orientation_sensor)
-    return rotations.rotation_vector(rotations.multiply(env.command(command)[:, 3:], rotations.conjugate(tool)))
+    return rotations.rotation_vector(rotations.multiply(commanded_orientation(env, command), rotations.conjugate(tool)))
 
 
 def distance(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
@@ -138,10 +139,10 @@ def inverse_kinematics(
     arm = rotations.rotate(body.quaternions, place.expand(env.num_envs, 3))
     swept = torch.linalg.cross(jacobian[:, 3:], arm[:, :, None], dim=1)
     jacobian = torch.cat([jacobian[:, :3] + swept, jacobian[:, 3:]], dim=1)
-    wanted = env.command(command)
+    wanted, facing = commanded_position(env, command), commanded_orientation(env, command)
     turned = rotations.multiply(body.quaternions, turn.expand(env.num_envs, 4))
-    turning = rotations.rotation_vector(rotations.multiply(wanted[:, 3:], rotations.conjugate(turned)))
-    error = torch.cat([wanted[:, :3] - body.positions - arm, turning], dim=1)
+    turning = rotations.rotation_vector(rotations.multiply(facing, rotations.conjugate(turned)))
+    error = torch.cat([wanted - body.positions - arm, turning], dim=1)
     damped = jacobian @ jacobian.mT + damping**2 * torch.eye(6, dtype=error.dtype, device=env.device)
     step = (jacobian.mT @ torch.linalg.solve(damped, error[:, :, None])).squeeze(2)
     positions = qpos[:, model.jnt_qposadr[joints].tolist()] + step

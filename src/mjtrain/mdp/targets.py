@@ -60,7 +60,10 @@ def planar_error(env: Env, *, command: str, position_sensor: Annotated[str, POSI
         command: Name of the planar command.
         position_sensor: A framepos sensor on the tool, in m.
     """
-    return env.command(command)[:, :2] - env.sensor(position_sensor)[:, :2]
+    target = env.command(command)
+    if target.shape[1] not in (2, 3, 7):
+        raise RequestError(f"command {command} has {target.shape[1]} columns; one with a position has 2, 3 or 7")
+    return target[:, :2] - env.sensor(position_sensor)[:, :2]
 
 
 def planar_distance(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:

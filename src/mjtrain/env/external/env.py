@@ -100,6 +100,7 @@ class ForeignEnv(TaskEnv):
         """Begin new episodes, which foreign environments can only do everywhere. Boolean, shape (num_envs,)."""
         assert bool(mask.all()), "some environments alone cannot be reset"
         self._seen = self.worlds.begin()
+        self.statistics.drop_running(mask)
         self.episode_step.zero_()
 
     def stagger(self) -> None:

@@ -1,0 +1,27 @@
+"""The parts of a commanded place: a position in m, a quaternion (w, x, y, z), or both, in the world's frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mjtrain.runtime.errors import RequestError
+
+if TYPE_CHECKING:
+    from mjtrain.env.env import Env
+    from mjtrain.runtime.deferred_imports import torch
+
+
+def commanded_position(env: Env, command: str) -> torch.Tensor:
+    """Return the position of a command, in m. Shape (num_envs, 3)."""
+    place = env.command(command)
+    if place.shape[1] not in (3, 7):
+        raise RequestError(f"command {command} has {place.shape[1]} columns; one with a position has 3 or 7")
+    return place[:, :3]
+
+
+def commanded_orientation(env: Env, command: str) -> torch.Tensor:
+    """Return the quaternion of a command. Shape (num_envs, 4)."""
+    place = env.command(command)
+    if place.shape[1] not in (4, 7):
+        raise RequestError(f"command {command} has {place.shape[1]} columns; one with an orientation has 4 or 7")
+    return place[:, -4:]
