@@ -12,6 +12,8 @@ from mjtrain.api import make_train_config
 from mjtrain.config import PlayConfig
 from mjtrain.evaluation.playing.evaluate import find_run_to_play
 from mjtrain.evaluation.playing.player import Player
+from mjtrain.evaluation.playing.policy_session import PolicySession
+from mjtrain.evaluation.playing.replay_page import _describe
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import open_bundle
 from mjtrain.runs.checkpoint import load_checkpoint
@@ -60,9 +62,12 @@ def test_a_shared_policy_that_is_played_is_known_by_its_place() -> None:
     place = "pretrained:Cartpole-Balance"
     for task, config in ((place, PlayConfig()), ("Cartpole-Balance", PlayConfig(policy="pretrained"))):
         assert find_run_to_play(task, config).place == place
-    for policy, name in (("trained", place), ("zero", "zero")):
+    for policy, name, subtitle in (("trained", place, f"{place}, iteration "), ("zero", "zero", "policy zero, seed ")):
         run = find_run_to_play(place, PlayConfig(policy=policy))
         with Player(mjtrain.RankContext(), run, policy=policy) as player:
             assert player.policy_name == name
+            assert _describe(player, PlayConfig(policy=policy)).startswith(subtitle)
+            shown = PolicySession(player).status()[0]
+            assert shown.startswith(f"Cartpole-Balance: {place if policy == 'trained' else 'no policy'}")
     untrained = find_run_to_play("Cartpole-Balance", PlayConfig(policy="zero"))
     assert untrained.place is None

@@ -184,7 +184,9 @@ class PolicySession(ViewerSession):
     def status(self) -> list[str]:
         """Describe in a few lines what is shown."""
         player, env, world = self.player, self.player.env, self.selected
-        who = "no policy" if player.checkpoint is None else f"{player.checkpoint.name} (iteration {player.iteration})"
+        who = "no policy"
+        if player.checkpoint is not None:
+            who = f"{player.run.place or player.checkpoint.name} (iteration {player.iteration})"
         lines = [
             f"{player.run.task}: {who}",
             f"episode: {env.episode_step[world] * env.step_dt:.1f} s, return {self._returns[world]:.2f}",

@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from mjtrain.runtime.files import write_whole
 from mjtrain.runtime.machine import is_writable
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.robots.kinematics import Kinematics
+
+if TYPE_CHECKING:
+    from mjtrain.evaluation.playing.player import Player
 
 INDEX = "dataset.json"
 """Describes the files; written last, so that a folder with it is complete."""
@@ -67,7 +70,7 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
     arrays: dict[str, dict[str, Any]] = {}
     with player:
         out.mkdir(parents=True, exist_ok=True)
-        add = _make_writer(out, config, run, player.env)
+        add = _make_writer(out, config, player)
         for episode in record_episodes(player, per_env):
             place = add(len(entries), episode)
             arrays = arrays or _describe_arrays(_contents(episode), player.env)
@@ -91,14 +94,12 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
     return out / INDEX
 
 
-def _make_writer(
-    out: Path, config: PlayConfig, run: TrainedRun, env: Env
-) -> Callable[[int, Trajectory], dict[str, Any]]:
+def _make_writer(out: Path, config: PlayConfig, player: "Player") -> Callable[[int, Trajectory], dict[str, Any]]:
     """Return what writes an episode, given its number, and says where it is."""
     if config.record_format == "minari":
         from mjtrain.evaluation.playing.record_minari import MinariFiles
 
-        return MinariFiles(out, env, f"{run.task}, episodes of mjtrain's policy {config.policy}").add
+        return MinariFiles(out, player.env, f"{player.run.task}, episodes of mjtrain's policy {player.policy_name}").add
 
     def add(number: int, episode: Trajectory) -> dict[str, Any]:
         name = f"episode_{number:05d}.npz"

@@ -79,8 +79,9 @@ def _hash(text: str) -> str:
 
 def _describe(player: Any, config: PlayConfig) -> str:
     if player.checkpoint is None:
-        return f"policy {config.policy}, seed {config.seed}"
-    return f"{player.checkpoint.parent.name}, iteration {player.iteration}, seed {config.seed}"
+        return f"policy {player.policy_name}, seed {config.seed}"
+    name = player.run.place or player.checkpoint.parent.name  # a shared policy lies in a cache
+    return f"{name}, iteration {player.iteration}, seed {config.seed}"
 
 
 class _Builder:
