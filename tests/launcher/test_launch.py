@@ -26,7 +26,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.robots.model import open_robot
-from support.machine import patience
+from support.machine import free_port, patience
 
 CPU = LaunchConfig(gpu_ids=None)
 TWO = LaunchConfig(gpu_ids=None, num_workers=2, seed=10)
@@ -191,6 +191,17 @@ def test_the_callers_environment_variables_come_back(monkeypatch: pytest.MonkeyP
     mjtrain.launch(change, launch=CPU)
     assert os.environ["MJTRAIN_TEST_OLD"] == "old"
     assert "MJTRAIN_TEST_NEW" not in os.environ
+
+
+def test_a_rank_of_torchrun_gives_environment_variables_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0"}
+    for name, value in {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    before = dict(os.environ)
+    seen = mjtrain.launch(lambda context: os.environ["GLOO_SOCKET_IFNAME"], launch=replace(CPU, interface="lo"))
+    assert seen == "lo"
+    assert dict(os.environ) == before
 
 
 def test_a_second_thread_is_refused_while_the_first_one_runs() -> None:

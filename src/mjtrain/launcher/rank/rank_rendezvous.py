@@ -106,11 +106,14 @@ class RankRendezvous:
         if self._external.elastic:
             # An agent that is killed leaves its ranks behind; no other agent would know of them.
             die_with_parent(os.getppid())
-        # Before torch opens a connection.
-        os.environ.update(request.plan.environ)
-        choose_gloo_interface(self._master_address)
+        from mjtrain.runtime.worker import same_environ  # torch, which a launcher can do without
+
         try:
-            value = run_in_process(request, self._store, self._explain_loss)
+            with same_environ():
+                # Before torch opens a connection.
+                os.environ.update(request.plan.environ)
+                choose_gloo_interface(self._master_address)
+                value = run_in_process(request, self._store, self._explain_loss)
         except RequestError:
             raise
         except Exception as error:
