@@ -10,8 +10,10 @@ import torch
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, TrainConfig
+from mjtrain.learning.registry import check_learner
 from mjtrain.learning.rsl_rl.policy import ActorPolicy
 from mjtrain.runs.checkpoint import load_checkpoint, save_checkpoint
+from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from support.resuming import assert_same, make_runner, train_straight_and_resumed
 
@@ -84,3 +86,25 @@ def test_a_policy_forgets_what_it_saw_of_worlds_that_begin_again() -> None:
     again = policy(steps[0])
     assert torch.equal(again[begins], first[begins])
     assert not torch.isclose(again[~begins], first[~begins]).any()
+
+
+@pytest.mark.parametrize("network", ["actor", "critic"])
+def test_an_lstm_in_bfloat16_is_refused_where_pytorch_has_none(network: str) -> None:
+    config = make_train_config("Cartpole-Balance")
+    algorithm = replace(config.agent.algorithm, use_mixed_precision=True)
+
+    def check(rnn_type: str, device: str) -> None:
+        model = replace(getattr(config.agent, network), class_name="RNNModel", rnn_type=rnn_type)
+        agent = replace(config.agent, algorithm=algorithm, **{network: model})
+        check_learner(replace(config, agent=agent), 1, device)
+
+    check("gru", "cpu")
+    check("lstm", "cuda:0")
+    try:
+        with torch.amp.autocast("cpu", dtype=torch.bfloat16):  # pyright: ignore[reportPrivateImportUsage]
+            torch.nn.LSTM(4, 8)(torch.zeros(3, 2, 4))
+    except RuntimeError:
+        with pytest.raises(RequestError, match=rf"LSTM in bfloat16 for this CPU; .*--agent\.{network}\.rnn-type gru"):
+            check("lstm", "cpu")
+    else:
+        check("lstm", "cpu")

@@ -25,6 +25,13 @@ class RslRl:
         for name, model in (("actor", config.agent.actor), ("critic", config.agent.critic)):
             if not model.hidden_dims:
                 raise RequestError(f"--agent.{name}.hidden-dims (none): RSL-RL's networks have at least one; give 64")
+            is_mixed = getattr(config.agent.algorithm, "use_mixed_precision", False)
+            is_lstm = model.class_name == "RNNModel" and model.rnn_type == "lstm"
+            if is_mixed and is_lstm and device == "cpu" and not _has_lstm_in_bfloat16():
+                raise RequestError(
+                    "--agent.algorithm.use-mixed-precision: PyTorch has no LSTM in bfloat16 for this CPU; leave it "
+                    f"out, or give --agent.{name}.rnn-type gru"
+                )
         is_taught = isinstance(config.agent.algorithm, ImitationConfig)
         parts = ("algorithm", "student", "teacher") if is_taught else ("algorithm", "actor", "critic")
         for name, value in config.learner.settings.items():
@@ -62,3 +69,15 @@ class RslRl:
 
 
 LIBRARY = RslRl()
+
+
+def _has_lstm_in_bfloat16() -> bool:
+    """Whether an LSTM computes in bfloat16 on this CPU; oneDNN lacks it where AVX-512 is missing, and has no query."""
+    import torch
+
+    try:
+        with torch.no_grad(), torch.amp.autocast("cpu", dtype=torch.bfloat16):  # pyright: ignore[reportPrivateImportUsage]
+            torch.nn.LSTM(1, 1)(torch.zeros(1, 1, 1))
+    except RuntimeError:
+        return False
+    return True
