@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from mjtrain import TaskConfig
 from mjtrain.cli import train
+from mjtrain_tasks.cartpole_vision import make_task as make_vision_task
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,6 +50,14 @@ def test_the_task_of_the_readme_passes_the_dry_step(
     monkeypatch.chdir(ROOT)  # the robot's path is relative to the clone
     train.main([str(tmp_path / "balance.py"), "--gpu-ids", "None", "--dry-run"])
     assert "256 envs x 24 steps" in capfd.readouterr().out
+
+
+def test_the_student_of_the_document_is_a_task() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/perception.md").read_text(), re.DOTALL)
+    (student,) = (block for block in blocks if "make_student" in block)
+    names = {"make_env": lambda: make_vision_task().env}
+    exec(student, names)
+    assert isinstance(names["make_student"](), TaskConfig)
 
 
 def test_names_of_modules_are_those_of_the_tree() -> None:

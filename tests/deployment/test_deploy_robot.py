@@ -21,6 +21,7 @@ import pytest
 
 import mjtrain_policies
 from mjtrain.cli.deploy import main
+from mjtrain.deployment import control_loop
 from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.commands import Commands
 from mjtrain.deployment.control_loop import COMPLETED, Controller, Phases, TickLog
@@ -379,6 +380,19 @@ def test_a_wrong_request_is_one_line(flags: list[str], said: list[str], capsys: 
     assert end.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert all(words in line for words in said), line
+
+
+def test_a_robot_that_does_not_answer_is_one_line(
+    lift: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(control_loop, "FIRST_READINGS_S", 0.1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(SystemExit) as end:
+            main([str(lift), "--command", "0.45", "0.1", "0.25", "--robot", "udp", "--address", address])
+    assert end.value.code == 1
+    assert capsys.readouterr().err.splitlines() == ["deploy: no readings arrived from the robot within 0.1 s"]
 
 
 def test_an_older_export_with_a_base_is_to_be_exported_again() -> None:

@@ -15,6 +15,7 @@ from mjtrain.config import ActionTerm, EventTerm, NanGuardConfig, RobotConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
+from mjtrain.env.nan_guard import check_nan_resets
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.learner import IterationResult
 from mjtrain.mdp import observation, reward
@@ -187,6 +188,13 @@ def test_too_many_broken_worlds_end_the_run_with_the_reason(tmp_path: Path) -> N
             replace(task, env=env), num_envs=64, max_iterations=3, launch=CPU, log_root=str(tmp_path), logger="none"
         )
     assert list(tmp_path.rglob("nan/*.npz"))
+
+
+@pytest.mark.parametrize(("resets", "words"), [(1, "1 reset because"), (2000, "2,000 resets because")])
+def test_resets_are_counted_in_words(resets: int, words: str) -> None:
+    metrics = {"iteration": 3, "nan_resets": resets, "num_envs_total": 8}
+    with pytest.raises(FloatingPointError, match=f"^{words} worlds diverged in iteration 3"):
+        check_nan_resets(metrics, NanGuardConfig(), lambda: "cause")
 
 
 @pytest.mark.process

@@ -17,7 +17,7 @@ from mjtrain.deployment.observation import Observer, make_observer
 from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Drive, Readings, Robot, Targets
 from mjtrain.deployment.terms import ERRORS, Scene
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import check_writable, saying_where, write_out
 
 FIRST_READINGS_S = 10.0
@@ -102,7 +102,7 @@ class Controller:
 
         Raises:
             RequestError: The robot does not report what the policy reads.
-            RuntimeError: No readings arrive, or the robot stays damped by itself.
+            OutsideError: No readings arrive, or the robot stays damped by itself.
         """
         gc.collect()
         gc.disable()  # a collection takes longer than some control periods
@@ -132,7 +132,7 @@ class Controller:
                 return readings
             why = why if readings is None else f"the robot did not obey ({readings.damped_by})"
         if self._stop is None:
-            raise RuntimeError(f"{why} within {FIRST_READINGS_S:g} s")
+            raise OutsideError(f"{why} within {FIRST_READINGS_S:g} s")
         return None
 
     def _hold(self, state: str, seconds: float) -> str | None:

@@ -10,6 +10,7 @@ import torch
 from mjtrain.config import NanGuardConfig
 from mjtrain.env.core import EnvCore
 from mjtrain.runtime.files import replacing
+from mjtrain.runtime.text import count
 from mjtrain.sim.engines.base import MAX_VALUE, State
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")
@@ -153,7 +154,7 @@ def check_nan_resets(metrics: dict[str, Any], config: NanGuardConfig, find_cause
     resets, worlds = metrics["nan_resets"], metrics["num_envs_total"]
     if resets > config.max_fraction * worlds:
         raise FloatingPointError(
-            f"{resets} resets because worlds diverged in iteration {metrics['iteration']}, more than "
+            f"{count(resets, 'reset')} because worlds diverged in iteration {metrics['iteration']}, more than "
             f"--env.nan-guard.max-fraction {config.max_fraction} of {worlds} worlds: {find_cause()}. The folder nan of "
             "the run has their last seconds"
         )

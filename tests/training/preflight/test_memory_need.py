@@ -70,7 +70,7 @@ def test_the_warm_start_counts() -> None:
         (IMAGES, 5 * GB, 2, {"num_envs_total": 20_000}, "--num-envs-total 20000: needs 9.51 GB per rank"),
         (IMAGES, 5 * GB, 2, {"num_envs_total": 20_000}, "give --num-envs-total 10400,"),
         (IMAGES, 10**6, 1, {"num_envs": 4}, "give --num-envs 1,"),
-        (IMAGES, 10**5, 1, {"num_envs": 4}, "not even one fits, or fewer --agent.num-steps-per-env"),
+        (IMAGES, 10**5, 1, {"num_envs": 4}, "not even one environment fits; give fewer --agent.num-steps-per-env"),
         (FLAT, GB, 1, {"num_envs": 10**9}, "give --num-envs 850000,"),
     ],
 )

@@ -212,7 +212,9 @@ class WarningHook(Hook):
             if num_worlds:
                 self._untold.remove(name)
                 if self._report is not None:
-                    self._report.warn(f"MuJoCo in {num_worlds} worlds of iteration {result.iteration}: {_ADVICE[name]}")
+                    self._report.warn(
+                        f"MuJoCo in {count(num_worlds, 'world')} of iteration {result.iteration}: {_ADVICE[name]}"
+                    )
 
 
 class ReportHook(Hook):

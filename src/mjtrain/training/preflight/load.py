@@ -45,6 +45,10 @@ def _resolve_load(config: TrainConfig) -> TrainConfig:
             f"--load {run.load}: is a shared policy, which has no critic, and --learner {config.learner.name} needs "
             f"one; give a run, or use --learner {DEFAULT_LEARNER}"
         )
+    if Path(files.get("load_critic", "")).name == WEIGHTS:
+        raise RequestError(
+            f"--load-critic {run.load_critic}: is a shared policy, which has no critic; give a run that learned by PPO"
+        )
     return replace(config, run=replace(run, **files)) if files else config
 
 

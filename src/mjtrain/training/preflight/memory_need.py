@@ -149,19 +149,19 @@ def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int, *, afte
     in_total = config.run.num_envs_total is not None
     flag, given = ("--num-envs-total", config.run.num_envs_total) if in_total else ("--num-envs", config.num_envs)
     fitting = _round_down(config.num_envs * need.available_bytes // need.total_bytes) * (world_size if in_total else 1)
-    advice = f"give {flag} {fitting}" if fitting else "not even one fits"
+    advice = f"give {flag} {fitting}, or" if fitting else "not even one environment fits; give"
     if after_failures:
         left = "1 rank is" if world_size == 1 else f"{world_size} ranks are"
         raise RequestError(
             f"{flag} {given}: needs {need.describe()}, when {left} left, which --min-ranks and --min-hosts allow; "
-            f"{advice}, or more --min-ranks"
+            f"{advice} more --min-ranks"
         )
     fewer = "--agent.num-steps-per-env"
     if need.buffer_bytes:
         fewer = "--agent.algorithm.buffer-rollouts"
     elif need.imitation_bytes > need.rollout_bytes:
         fewer = "--agent.algorithm.warm-start.num-steps"
-    raise RequestError(f"{flag} {given}: needs {need.describe()}; {advice}, or fewer {fewer}")
+    raise RequestError(f"{flag} {given}: needs {need.describe()}; {advice} fewer {fewer}")
 
 
 def check_image_sizes(env: EnvConfig, num_envs: int, available_bytes: int) -> None:
