@@ -58,9 +58,11 @@ def test_a_robot_is_trained_and_shown(tmp_path: Path) -> None:
     *_, progress, table, _ = run_notebook(notebook, tmp_path)
     assert "iteration 2/2" in progress
     assert "of 32 episodes" in table
-    shown = notebook.cells[-2].outputs[-1].data["text/html"]
+    *_, shown = notebook.cells[-2].outputs
+    assert not [output for output in notebook.cells[-2].outputs if "UserWarning" in output.get("text", "")]
+    shown = shown.data["text/html"]
     page = (tmp_path / "walk.html").read_text()
-    assert shown.startswith("<iframe srcdoc=")
+    assert shown.startswith("<div><iframe srcdoc=")
     assert html.unescape(shown.split('"')[1]) == page
 
 

@@ -26,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--local", action="store_true", help="start the tasks here, and wait for them")
     parser.add_argument("--nodes", type=int, default=1)
-    parser.add_argument("--tasks-per-node", type=int, default=8, help="as many as GPUs, or ranks on the CPU")
+    parser.add_argument("--tasks-per-node", type=int, default=8, help="number of GPUs, or of ranks on the CPU")
     parser.add_argument("--gpus-per-node", type=int, default=8, help="0 for the CPU")
     parser.add_argument("--cpus-per-task", type=int, default=8)
     parser.add_argument("--hours", type=float, default=24)
