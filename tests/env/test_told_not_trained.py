@@ -15,13 +15,17 @@ from mjtrain.config import (
     AuxiliaryConfig,
     DistributionConfig,
     EnvConfig,
+    GeomConfig,
     KeyframeConfig,
+    LightConfig,
     ModelConfig,
+    OptionConfig,
     PpoConfig,
     RobotConfig,
     SensorConfig,
     SiteConfig,
     TerrainConfig,
+    WarpConfig,
 )
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.env.catalog import load_task
@@ -57,6 +61,7 @@ CART = load_task("Cartpole-Balance").env
 LEGS = (".*_(hip|thigh|calf)",)
 OTHER_FEET = ("FL", "FR", "RR", "RL")
 OTHER_POSITIONS = tuple(f"{foot}_foot_position" for foot in OTHER_FEET)
+NAN = float("nan")
 HOME = {".*_thigh": 0.9, ".*_calf": -1.8}
 
 Change = Callable[[EnvConfig], EnvConfig]
@@ -741,6 +746,31 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
         term("events", "push", params={"linear": -0.5}),
         r"params\.linear -0\.5: must be at least 0",
     ),
+    "gravity that is not a number": (
+        WALKER,
+        robot(options=OptionConfig(gravity=(0.0, 0.0, NAN))),
+        r"options\.gravity 0 0 nan: each must be finite",
+    ),
+    "noslip iterations -1": (
+        WALKER,
+        robot(options=OptionConfig(noslip_iterations=-1)),
+        r"noslip-iterations -1: must be at least 0",
+    ),
+    "a site that is nowhere": (WALKER, robot(sites={"s": SiteConfig(pos=(NAN, 0.0, 0.0))}), r"sites\.s\.pos nan 0 0: "),
+    "a group beyond 5": (WALKER, robot(geoms={"g": GeomConfig(group=6)}), r"group 6: must be at least 0 and at most 5"),
+    "a colour of 255": (
+        WALKER,
+        robot(geoms={"g": GeomConfig(rgba=(255.0, 0.0, 0.0, 1.0))}),
+        r"rgba 255 0 0 1: each must be at least 0 and at most 1",
+    ),
+    "a light without direction": (WALKER, robot(lights={"l": LightConfig(dir=(0.0, 0.0, 0.0))}), r"dir 0 0 0: must be"),
+    "patches that are not a number": (
+        WALKER,
+        field(terrain=TerrainConfig(patch_m=NAN)),
+        r"patch-m nan: must be finite",
+    ),
+    "njmax -1": (WALKER, field(warp=WarpConfig(njmax=-1)), r"--env\.warp\.njmax -1: must be at least 0"),
+    "an episode of ages": (WALKER, field(episode_length_s=1e300), r"more than 0 and at most 1e\+09"),
     "timestep 0": (WALKER, robot(timestep=0.0), r"--env\.robot\.timestep 0: must be more than 0"),
     "a target in degrees": (
         ARM,

@@ -243,7 +243,7 @@ MISTAKES = (
     Mistake(
         what="an episode of zero length",
         words="--env.episode-length-s 0",
-        says=("--env.episode-length-s 0: must be more than 0",),
+        says=("--env.episode-length-s 0: must be more than 0 and at most 1e+09",),
     ),
     Mistake(
         what="an engine that does not exist",

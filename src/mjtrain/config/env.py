@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from mjtrain.config.camera import CameraConfig
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NONZERO
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NONZERO, Range
 from mjtrain.config.robot import RobotConfig
 
 Scale = Annotated[float, NONZERO] | dict[str, Annotated[float, NONZERO]]
@@ -269,7 +269,7 @@ class TerrainConfig:
     num_levels: int = 10
     """Patches of rising difficulty per kind."""
 
-    patch_m: float = 8.0
+    patch_m: Annotated[float, FINITE] = 8.0
     """Side of a patch, in m."""
 
     cell_m: Annotated[float, MORE_THAN_0] = 0.1
@@ -309,10 +309,10 @@ class NanGuardConfig:
 class WarpConfig:
     """Settings of the warp engine; the native engine needs none."""
 
-    nconmax: int | None = None
+    nconmax: Annotated[int | None, AT_LEAST_0] = None
     """Contacts per world that there is room for, shared by all worlds of a rank. Default: mujoco-warp's guess."""
 
-    njmax: int | None = None
+    njmax: Annotated[int | None, AT_LEAST_0] = None
     """Most constraint rows per world. Default: mujoco-warp's guess."""
 
     deterministic: bool = False
@@ -341,7 +341,7 @@ class EnvConfig:
     decimation: Annotated[int, AT_LEAST_1]
     """Physics steps per env step."""
 
-    episode_length_s: Annotated[float, MORE_THAN_0]
+    episode_length_s: Annotated[float, Range(above=0, most=1e9)]
     """Longest episode, in seconds of simulated time."""
 
     actions: dict[str, ActionTerm]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, MORE_THAN_0, NONZERO, Direction, Range
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NONZERO, Direction, Range
 
 Vector = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
@@ -75,10 +75,10 @@ class OptionConfig:
     ls_iterations: Annotated[int | None, AT_LEAST_1] = None
     """Most iterations of its line search."""
 
-    noslip_iterations: int | None = None
+    noslip_iterations: Annotated[int | None, AT_LEAST_0] = None
     """Iterations of the noslip solver."""
 
-    ccd_iterations: int | None = None
+    ccd_iterations: Annotated[int | None, AT_LEAST_1] = None
     """Most iterations of convex collision detection."""
 
     tolerance: Annotated[float | None, AT_LEAST_0] = None
@@ -87,10 +87,10 @@ class OptionConfig:
     impratio: Annotated[float | None, MORE_THAN_0] = None
     """Ratio of frictional to normal constraint impedance."""
 
-    gravity: Vector | None = None
+    gravity: Annotated[Vector | None, FINITE] = None
     """Gravity in the world's frame, in m/s²."""
 
-    wind: Vector | None = None
+    wind: Annotated[Vector | None, FINITE] = None
     """Velocity of the medium, in m/s."""
 
     density: Annotated[float | None, AT_LEAST_0] = None
@@ -134,13 +134,13 @@ class GeomConfig:
     priority: int | None = None
     """Where two geoms touch, the friction of the one with the higher priority counts."""
 
-    margin: float | None = None
+    margin: Annotated[float | None, FINITE] = None
     """Distance below which there is a contact, in m."""
 
-    group: int | None = None
+    group: Annotated[int | None, Range(least=0, most=5)] = None
     """Group that viewers show or hide together, 0 to 5; by default 0 to 2 are shown."""
 
-    rgba: tuple[float, float, float, float] | None = None
+    rgba: Annotated[tuple[float, float, float, float] | None, FRACTION] = None
     """Colour and opacity, 0 to 1 each."""
 
 
@@ -151,7 +151,7 @@ class SiteConfig:
     body: str = "world"
     """Body that it is fixed to."""
 
-    pos: Vector = (0.0, 0.0, 0.0)
+    pos: Annotated[Vector, FINITE] = (0.0, 0.0, 0.0)
     """Position in the body's frame, in m."""
 
     quat: Annotated[Quaternion, Direction()] = (1.0, 0.0, 0.0, 0.0)
@@ -160,7 +160,7 @@ class SiteConfig:
     type: Literal["sphere", "capsule", "ellipsoid", "cylinder", "box"] = "sphere"
     """Shape. It matters to touch and insidesite sensors, and to viewers."""
 
-    size: Vector = (0.01, 0.01, 0.01)
+    size: Annotated[Vector, FINITE] = (0.01, 0.01, 0.01)
     """Radius or half sizes as in MJCF, in m."""
 
 
@@ -193,7 +193,7 @@ class SensorConfig:
     """Readings are clipped at this absolute value; 0: they are not."""
 
     data: tuple[str, ...] = ("found",)
-    """Type contact: what is reported, of found, force, torque, dist, pos, normal, tangent, in MuJoCo's order."""
+    """Type contact: what is reported, of found, force, torque, dist, pos, normal, tangent, in this order."""
 
     reduce: Literal["none", "mindist", "maxforce", "netforce"] = "none"
     """Type contact: which contacts are reported if there are more than num."""
@@ -277,7 +277,7 @@ class MountedCameraConfig:
     body: str = "world"
     """Body that it is fixed to."""
 
-    pos: Vector = (0.0, 0.0, 0.0)
+    pos: Annotated[Vector, FINITE] = (0.0, 0.0, 0.0)
     """Position in the body's frame, in m."""
 
     xyaxes: tuple[float, float, float, float, float, float] | None = None
@@ -300,10 +300,10 @@ class LightConfig:
     body: str = "world"
     """Body that it is fixed to."""
 
-    pos: Vector = (0.0, 0.0, 4.0)
+    pos: Annotated[Vector, FINITE] = (0.0, 0.0, 4.0)
     """Position in the body's frame, in m."""
 
-    dir: Vector = (0.0, 0.0, -1.0)
+    dir: Annotated[Vector, Direction()] = (0.0, 0.0, -1.0)
     """Direction in the body's frame."""
 
     mode: Literal["fixed", "track", "trackcom"] = "fixed"
@@ -312,5 +312,5 @@ class LightConfig:
     type: Literal["spot", "directional"] = "directional"
     """Kind of light."""
 
-    diffuse: Vector = (0.7, 0.7, 0.7)
+    diffuse: Annotated[Vector, FRACTION] = (0.7, 0.7, 0.7)
     """Colour, 0 to 1 each."""

@@ -21,7 +21,7 @@ from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.engines.native_on_device import NativeOnDevice
-from mjtrain.sim.robots.model import write_no_log
+from mjtrain.sim.robots.model import load_model, write_no_log
 
 HEAP = """<mujoco><size memory="{memory}"/><worldbody><geom type="plane" size="3 3 .1"/>
 {boxes}<body pos="2 0 1"><joint name="j"/><geom size=".1" mass="1"/></body></worldbody>
@@ -115,6 +115,14 @@ def test_a_robot_that_mujoco_cannot_compute_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"--env\.robot .*default pose: .*increase <size memory") as caught:
         make_engine("native", write(tmp_path, heap("60K")), 2, "cpu", 1)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("timestep", ["0", "-0.01", "1e-300"])
+def test_a_file_whose_physics_steps_take_no_time_is_refused(timestep: str, tmp_path: Path) -> None:
+    config = write(tmp_path, f'<mujoco><option timestep="{timestep}"/></mujoco>')
+    with pytest.raises(RequestError, match=rf"robot\.xml: its timestep is {timestep} s; give at least 1e-06"):
+        load_model(config)
+    load_model(replace(config, robot=replace(config.robot, timestep=0.01)))
 
 
 def of_heap(folder: Path) -> EnvConfig:

@@ -472,6 +472,14 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"sensors": {"x": SensorConfig(type="contact", object="torso", data=("forces",))}},
         "--env.robot.sensors.x.data forces: no contact data has this name; did you mean force?",
     ),
+    "contact data in another order": (
+        {"sensors": {"x": SensorConfig(type="contact", object="torso", data=("pos", "found"))}},
+        "--env.robot.sensors.x.data pos found: give MuJoCo's order, found pos",
+    ),
+    "contact data of a frame": (
+        {"sensors": {"x": SensorConfig(type="framepos", object="torso", num=2)}},
+        "--env.robot.sensors.x.num 2: only type contact uses it; leave it out",
+    ),
     "keyframe": (
         {"keyframe": "stnd"},
         "--env.robot.keyframe stnd: no keyframe has this name; did you mean stand?; available: stand, home",

@@ -34,11 +34,17 @@ def load_model(config: EnvConfig) -> tuple[mujoco.MjModel, HeightField | None]:
         complete_robot(spec, config.robot)
         if config.terrain.kind != "robot":
             _add_ground(spec, config.terrain, height_field)
-        return spec.compile(), height_field
+        model = spec.compile()
     except RequestError:
         raise
     except ValueError as error:
         raise RequestError(f"--env.robot {config.robot.label}: {' '.join(str(error).split())}") from error
+    if not 1e-6 <= model.opt.timestep < np.inf:  # MuJoCo compiles any number
+        raise RequestError(
+            f"--env.robot {config.robot.label}: its timestep is {model.opt.timestep:g} s; give at least 1e-06, as with "
+            "--env.robot.timestep 0.002"
+        )
+    return model, height_field
 
 
 def robot_only(robot: RobotConfig) -> EnvConfig:

@@ -75,6 +75,10 @@ def add_sensors(spec: Any, sensors: dict[str, SensorConfig]) -> None:
         _set_reference(spec, sensor, flag, config)
         if config.cutoff:
             sensor.cutoff = config.cutoff
+        for field in () if config.type == "contact" else ("data", "reduce", "num"):
+            if (value := getattr(config, field)) != getattr(SensorConfig, field):
+                given = " ".join(value) if isinstance(value, tuple) else value
+                raise RequestError(f"--env.robot.{flag}.{field} {given}: only type contact uses it; leave it out")
         if config.type == "contact":
             sensor.intprm = _contact_settings(flag, config)
         elif config.type == "rangefinder":
@@ -154,7 +158,11 @@ def _object_type(config: SensorConfig, kind: str) -> Any:
 
 
 def _contact_settings(flag: str, config: SensorConfig) -> list[int]:
-    bits = sum(1 << _DATA.index(choose(f"{flag}.data", word, "contact data", _DATA)) for word in set(config.data))
+    data = [_DATA.index(choose(f"{flag}.data", word, "contact data", _DATA)) for word in config.data]
+    if data != sorted(set(data)):  # the columns come in this order whatever the config says
+        right = " ".join(_DATA[index] for index in sorted(set(data)))
+        raise RequestError(f"--env.robot.{flag}.data {' '.join(config.data)}: give MuJoCo's order, {right}")
+    bits = sum(1 << index for index in data)
     return [bits, _REDUCE.index(choose(f"{flag}.reduce", config.reduce, "reduction", _REDUCE)), config.num]
 
 
