@@ -56,6 +56,7 @@ def test_runs_become_curves_in_a_picture(log_root: Path, tmp_path: Path, capsys:
         (["{root}/nothing"], "nothing: no such run directory"),
         (["{empty}"], "holds no run"),
         (["{root}", "--y", "mean_rewards"], "--y mean_rewards: no run has such numbers; did you mean mean_reward?"),
+        (["{root}", "--y"], "--y: give at least one metric, such as mean_reward"),
         (["{root}", "--out", "curves.jpg"], "--out curves.jpg: give a name that ends in .png or .svg"),
         (["{root}", "--out", "/proc/curves.png"], "--out /proc/curves.png: cannot be written"),
         (["{root}", "--out", "nowhere/curves.png"], "--out nowhere/curves.png: the folder nowhere does not exist"),

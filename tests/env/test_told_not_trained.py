@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mujoco
@@ -65,6 +65,11 @@ NAN = float("nan")
 HOME = {".*_thigh": 0.9, ".*_calf": -1.8}
 
 Change = Callable[[EnvConfig], EnvConfig]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HillyConfig(TerrainConfig):
+    hills: int = 3
 
 
 def robot(**changes: Any) -> Change:
@@ -770,6 +775,11 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
         r"patch-m nan: must be finite",
     ),
     "njmax -1": (WALKER, field(warp=WarpConfig(njmax=-1)), r"--env\.warp\.njmax -1: must be at least 0"),
+    "a config with a field that is not mjtrain's": (
+        WALKER,
+        lambda config: replace(config, terrain=HillyConfig()),
+        r"--env\.terrain: is a HillyConfig with the field hills, which no run could be opened with; give a ",
+    ),
     "an episode of ages": (WALKER, field(episode_length_s=1e300), r"more than 0 and at most 1e\+09"),
     "timestep 0": (WALKER, robot(timestep=0.0), r"--env\.robot\.timestep 0: must be more than 0"),
     "a target in degrees": (

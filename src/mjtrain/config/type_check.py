@@ -24,6 +24,12 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, kind):
             return [f"{name}: is {show(value)}, not {_article(kind.__name__)}"]
+        own = [field.name for field in dataclasses.fields(kind)]
+        if added := [field.name for field in dataclasses.fields(value) if field.name not in own]:
+            return [
+                f"{name}: is {show(value)} with the field {', '.join(added)}, which no run could be opened with; give "
+                f"{_article(kind.__name__)}"
+            ]
         return _check_fields(kind, value, f"{name}.")
     if origin in (types.UnionType, typing.Union):
         alike = [

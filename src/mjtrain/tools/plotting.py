@@ -170,6 +170,8 @@ def resolve_metrics(wanted: Sequence[str], runs: Sequence[RunCurves]) -> list[st
         if not matching:
             raise RequestError(f"--y {pattern}: no run has such numbers{suggest(pattern, sorted(there))}")
         found |= dict.fromkeys(matching)
+    if not found:
+        raise RequestError("--y: give at least one metric, such as mean_reward")
     return list(found)
 
 

@@ -108,6 +108,7 @@ def test_a_command_is_held(capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         ("--command velocity", "--command velocity: give --values for ahead, left, turn"),
         ("--command velocity --values 1 2", "--values 1 2: give --values for ahead, left, turn"),
+        ("--command velocity --values nan 0 0", "--values nan 0 0: each must be finite"),
         ("--command walk --values 1", "--command walk: cannot be held by hand; available: velocity"),
         ("--values 1 2 3", "--values 1 2 3: needs --command"),
         ("--command velocity --values 1 0 0 --viewer web", "--command velocity: leave out --viewer"),

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from mjtrain.config import UNTRAINED, EngineName, EnvConfig, PolicyName
+from mjtrain.config.limits import FINITE
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.evaluation.policy_player import PolicyPlayer
@@ -117,6 +118,8 @@ def _hold(env: TaskEnv, command: str, values: tuple[float, ...]) -> None:
     if len(values) != len(controls[command]):
         given = " ".join(["--values", *map("{:g}".format, values)]) if values else f"--command {command}"
         raise RequestError(f"{given}: give --values for {', '.join(controls[command])}")
+    if problem := FINITE.find_problem(values):
+        raise RequestError(f"--values {problem}")
     assert isinstance(env, Env)
     env.steer(command, list(values))
     env.reset(torch.ones(env.num_envs, dtype=torch.bool, device=env.device))
