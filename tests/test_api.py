@@ -323,3 +323,10 @@ def test_a_teacher_is_trained_with_the_logger_of_its_student(tmp_path: Path, mon
     assert {name: asked[name] for name in wandb} == wandb
     assert (asked["task"], asked["logger"], asked["resume"]) == ("Arm-Lift-Cube", "wandb", "auto")
     assert "wandb_name" not in asked
+
+
+def test_a_task_is_a_name_a_path_or_a_config() -> None:
+    with pytest.raises(RequestError, match="task None: give the name of a task, the path of a factory or a TaskConfig"):
+        mjtrain.make_env(None)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(RequestError, match=r"no such file nowhere\.py"):
+        mjtrain.make_env(Path("nowhere.py:make"))  # pyright: ignore[reportArgumentType]

@@ -78,8 +78,12 @@ def train(task: str | TaskConfig, *, launch: LaunchConfig | None = None, **optio
     return start_training(make_train_config(task, **options), launch or LaunchConfig())
 
 
-def make_train_config(task: str | TaskConfig, **options: Any) -> TrainConfig:
+def make_train_config(task: str | Path | TaskConfig, **options: Any) -> TrainConfig:
     """Complete a task to a run; arguments as those of `train`."""
+    if isinstance(task, Path):
+        task = str(task)
+    if not isinstance(task, str | TaskConfig):
+        raise RequestError(f"task {task!r}: give the name of a task, the path of a factory or a TaskConfig")
     defaults = load_task(task) if isinstance(task, str) else task
     name = resolve_task_name(task) if isinstance(task, str) else defaults.name or CUSTOM
     agents = None if defaults.agent_gpu is None or "agent" in options else (defaults.agent, defaults.agent_gpu)
