@@ -74,6 +74,20 @@ def test_a_thread_that_never_ends_does_not_keep_a_command(words: str, status: in
     assert done.stderr.endswith(f"waiting at most 0.5 s for {what}\n")
 
 
+def test_a_program_that_calls_a_command_may_continue() -> None:
+    code = (
+        "import time\n"
+        "from mjtrain.cli import command, main\n"
+        "command.THREADS_GRACE_S = 0.1\n"
+        "main.main()\n"
+        "time.sleep(0.5)\n"
+        "print('done')\n"
+    )
+    command = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(20), check=False)
+    assert (done.returncode, done.stdout.splitlines()[1:], done.stderr) == (0, ["done"], "")
+
+
 def test_a_limit_of_addresses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     def load(_: list[str]) -> None:
         raise ImportError("libtorch_cpu.so: failed to map segment from shared object")

@@ -93,7 +93,7 @@ def command(name: str, *, prints_result: bool = True) -> Callable[[Callable[[lis
 
 @contextlib.contextmanager
 def end_despite_threads() -> Iterator[None]:
-    """End this process after the with block, although threads or exit handlers of a task may never end."""
+    """Once the main thread is done, end this process although threads or exit handlers of a task may never end."""
     status = 1
     try:
         yield
@@ -113,6 +113,8 @@ def _find_threads() -> list[str]:
 
 def _end_process(status: int) -> None:
     """End this process if threads, or then exit handlers, take too long; the end of Python ends this thread."""
+    while threading.main_thread().is_alive():  # a program that calls a command may continue; `join` can fail at the end
+        time.sleep(0.02)
     names = _find_threads()
     if names and not _await_end(f"threads that have not ended: {', '.join(names)}", _find_threads):
         exits = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # as at the end of Python

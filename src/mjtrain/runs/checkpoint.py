@@ -123,12 +123,13 @@ def hold_checkpoint(path: Path) -> None:
 def _read(path: Path) -> bytes:
     """Read a file, and verify its checksum if it has one."""
     try:
-        data = read_regular(path)
-    except FileNotFoundError:
-        if path not in _held:
-            raise CheckpointError(f"checkpoint {path}: no such file") from None
-        _held[path].seek(0)
-        data = _held[path].read()
+        try:
+            data = read_regular(path)
+        except FileNotFoundError:
+            if path not in _held:
+                raise CheckpointError(f"checkpoint {path}: no such file") from None
+            _held[path].seek(0)
+            data = _held[path].read()
     except OSError as error:
         raise CheckpointError(f"checkpoint {path}: cannot be read ({error.strerror})") from error
     body, trailer = data[:-_TRAILER_SIZE], data[-_TRAILER_SIZE:]
@@ -191,6 +192,7 @@ def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
     Returns:
         The file, or None; and a line for each newer file that says why it is not valid.
     """
+    gone: set[Path] = set()
     while True:
         problems = []
         for path in list_checkpoints(run_dir):
@@ -200,7 +202,8 @@ def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
                         return path, problems
                 problems.append(f"checkpoint {path}: its content does not match its checksum")
             except OSError as error:
-                if not os.path.lexists(path):  # a training has deleted it meanwhile, and has a newer one
+                if path not in gone and not os.path.lexists(path):
+                    gone.add(path)  # a training has deleted it meanwhile, and has a newer one
                     break
                 problems.append(f"checkpoint {path}: cannot be read ({error.strerror})")
         else:

@@ -81,9 +81,9 @@ def _shorten(path: Path, content: bytes) -> None:
     with path.open("r+b") as file:
         pairs = zip(file.read(), content, strict=False)
         same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-        file.truncate(same)
         file.seek(same)
-        file.write(content[same:])
+        file.write(content[same:])  # before it is cut, as another process may take the room
+        file.truncate(len(content))
 
 
 def _key(line: bytes) -> int | bytes:
