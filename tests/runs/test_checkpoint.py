@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mjtrain.runs import checkpoint
 from mjtrain.runs.checkpoint import (
     checkpoint_path,
     find_valid_checkpoint,
@@ -65,6 +66,14 @@ def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(RequestError, match=r"checkpoint .*model_1\.pt: not a complete"):
         load_checkpoint(path, "cpu")
+
+
+def test_a_held_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model_1.pt"
+    with Path("/proc/self/mem").open("rb") as file:  # an error of the kernel, as of NFS
+        monkeypatch.setitem(checkpoint._held, path, file)
+        with pytest.raises(RequestError, match=r"model_1.pt: cannot be read \(Input/output error\)"):
+            load_checkpoint(path, "cpu")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Whatever happens to the files of a run, its newest valid checkpoint stays."""
 
 import itertools
+import os
 import random
 import threading
 from pathlib import Path
@@ -68,6 +69,22 @@ def test_the_newest_is_found_while_a_training_saves_and_deletes(tmp_path: Path) 
         found.append(find_valid_checkpoint(tmp_path))
     training.join()
     assert [problems for path, problems in found if path is None] == []
+
+
+def test_a_folder_that_may_be_listed_but_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir, user = Path("run"), os.geteuid()
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)  # another user may not come here from the root
+    run_dir.mkdir()
+    save_checkpoint(checkpoint_path(run_dir, 1), {"iter": 1})
+    run_dir.chmod(0o444)
+    try:
+        os.seteuid(65534 if user == 0 else user)  # root may search every folder
+        found = find_valid_checkpoint(run_dir)
+    finally:
+        os.seteuid(user)
+        run_dir.chmod(0o755)
+    assert found == (None, ["checkpoint run/model_1.pt: cannot be read (Permission denied)"])
 
 
 class Walk:
