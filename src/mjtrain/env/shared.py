@@ -33,8 +33,8 @@ class SharedSums:
         self._sums: dict[str, SharedSum] = {}
         self._restored: set[str] = set()
         """Those of a checkpoint that no term has asked for yet."""
-        self._agreed: dict[str, str] = {}
-        """What `new` told of the sums that all ranks have, by name."""
+        self._agreed: dict[str, tuple[int, float]] = {}
+        """Size and keep of the sums that all ranks have, by name."""
 
     def get(self, name: str, size: int, keep: float) -> SharedSum:
         """Return the sum of this name."""
@@ -48,8 +48,11 @@ class SharedSums:
 
     def new(self) -> list[str]:
         """Return what all ranks must know of the sums that they may not have yet, as JSON."""
-        told = {name: json.dumps([name, len(shared.total), shared.keep]) for name, shared in self._sums.items()}
-        return [text for name, text in told.items() if self._agreed.get(name) != text]
+        return [
+            json.dumps([name, *self._describe(name), name not in self._restored])
+            for name in self._sums
+            if self._agreed.get(name) != self._describe(name)
+        ]
 
     def merge(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor], new: Iterable[str]) -> None:
         """Take into the totals what all ranks have added.
@@ -58,9 +61,10 @@ class SharedSums:
             new: What any rank has returned from `new` since the last call, the same on all ranks.
         """
         for text in new:
-            name, size, keep = json.loads(text)
-            self.get(name, size, keep)
-            self._agreed[name] = text
+            name, size, keep, is_asked_for = json.loads(text)
+            if is_asked_for or name not in self._sums:  # a term decides, not the checkpoint, on whichever rank it asked
+                self.get(name, size, keep)
+            self._agreed[name] = self._describe(name)
         if not self._agreed:
             return
         sums = [self._sums[name] for name in sorted(self._agreed)]
@@ -93,3 +97,6 @@ class SharedSums:
                     tensor.copy_(saved)
                 else:
                     tensor.zero_()
+
+    def _describe(self, name: str) -> tuple[int, float]:
+        return len(self._sums[name].total), self._sums[name].keep
