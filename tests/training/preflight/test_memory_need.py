@@ -57,7 +57,7 @@ def test_the_warm_start_counts() -> None:
     assert "51.2 kB for the warm start" in need.describe()
     algorithm = replace(config.agent.algorithm, warm_start=WarmStartConfig(controller="ik", num_steps=10**6))  # pyright: ignore[reportCallIssue]
     long = replace(config, agent=replace(config.agent, algorithm=algorithm))
-    with pytest.raises(RequestError, match=r"or fewer --agent\.algorithm\.warm-start\.num-steps"):
+    with pytest.raises(RequestError, match=r"; give fewer --agent\.algorithm\.warm-start\.num-steps"):
         check_memory(find_memory_need(long, size, 10**6), long, 1)
 
 
