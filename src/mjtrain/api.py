@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     AnyRun = str | Path | Run | TrainResult
 
 
-def train(task: str | TaskConfig, *, launch: LaunchConfig | None = None, **options: Any) -> "TrainResult":
+def train(task: str | Path | TaskConfig, *, launch: LaunchConfig | None = None, **options: Any) -> "TrainResult":
     """Train a policy.
 
     Args:
@@ -206,7 +206,7 @@ def _train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> 
 
 
 def make_env(
-    task: str | TaskConfig,
+    task: str | Path | TaskConfig,
     *,
     num_envs: int | None = None,
     engine: EngineName = "auto",
@@ -263,7 +263,7 @@ def _read_device(device: "str | torch.device") -> str:
 
 
 def make_vec(
-    task: str | TaskConfig,
+    task: str | Path | TaskConfig,
     num_envs: int | None = None,
     *,
     groups: str | Sequence[str] | None = None,
