@@ -81,8 +81,6 @@ class Robot(Protocol):
 
     def write(self, targets: Targets) -> None:
         """Send targets. The robot damps itself where none arrive for a while."""
-        ...
 
     def close(self) -> None:
         """End the connection."""
-        ...

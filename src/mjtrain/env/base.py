@@ -70,11 +70,9 @@ class TaskEnv(Protocol):
 
     def reset(self, mask: torch.Tensor) -> None:
         """Begin new episodes in the masked environments. Boolean, shape (num_envs,)."""
-        ...
 
     def stagger(self) -> None:
         """Let the running episodes end at different times, where that is possible."""
-        ...
 
     def observation_widths(self, group: str) -> dict[str, int]:
         """Return how many columns each part of an observation group has, by name in their order."""
@@ -94,7 +92,6 @@ class TaskEnv(Protocol):
         Raises:
             ValueError: It cannot be restored; the message says why. Then nothing has changed.
         """
-        ...
 
     def load_shared(self, state: dict[str, Any]) -> None:
         """Continue with what environments of all ranks share, from the state of any of them."""
@@ -124,4 +121,3 @@ class TaskEnv(Protocol):
 
     def close(self) -> None:
         """Give threads, processes and buffers back."""
-        ...

@@ -75,4 +75,3 @@ class Rendezvous(Protocol):
 
     def close(self) -> None:
         """Leave the others; further calls do nothing."""
-        ...

@@ -43,11 +43,9 @@ class Algorithm(Protocol):
         Raises:
             RequestError: Something that was asked for is missing.
         """
-        ...
 
     def broadcast(self) -> None:
         """Give all ranks the parameters and normalisers of rank 0; called only if there are several ranks."""
-        ...
 
     def act(self, observations: Observations) -> torch.Tensor:
         """Sample actions, shape (num_envs, num_actions), and keep what the update needs to know of them."""
@@ -66,7 +64,6 @@ class Algorithm(Protocol):
             terminated: Episodes that ended by themselves; nothing follows. Boolean, shape (num_envs,).
             truncated: Episodes that were cut off, never terminated ones. Boolean, shape (num_envs,).
         """
-        ...
 
     def finish_rollout(self, observations: Observations) -> Mapping[str, torch.Tensor]:
         """Compute what is to be learned from a rollout, such as returns.
@@ -120,11 +117,9 @@ class Algorithm(Protocol):
         Raises:
             RequestError: It does not fit; the message names the first tensor that differs.
         """
-        ...
 
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take networks and normalisers of a checkpoint, and nothing else of it; arguments as of `load_state_dict`."""
-        ...
 
     def rank_state(self) -> dict[str, Any]:
         """Return what this rank alone has between two iterations, such as the memory of recurrent networks.
@@ -135,4 +130,3 @@ class Algorithm(Protocol):
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         """Restore what `rank_state` returned, on the CPU. Keys may be missing in files of earlier versions."""
-        ...

@@ -74,7 +74,6 @@ class Learner(Protocol):
         Raises:
             OSError: The main rank could not write it.
         """
-        ...
 
     def resume(self, path: Path | None, task: str) -> str | None:
         """Continue from a checkpoint as if the training had never stopped; every rank must call it.
@@ -100,7 +99,6 @@ class Learner(Protocol):
         Raises:
             RequestError: It is not a valid checkpoint, or one of other networks.
         """
-        ...
 
     def policy_weights(self) -> dict[str, Any]:
         """Return what `Policy.load` takes: the policy as it is now. Nothing is copied, and no rank waits for others."""
@@ -116,7 +114,6 @@ class Learner(Protocol):
         Raises:
             RuntimeError: The ranks differ; the message says where.
         """
-        ...
 
 
 class Policy(Protocol):
@@ -146,7 +143,6 @@ class Policy(Protocol):
         Raises:
             CheckpointError: It has no policy, or one of other sizes.
         """
-        ...
 
     def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape)."""
@@ -161,7 +157,6 @@ class Policy(Protocol):
 
         None: of all; the next call may be for another number of them.
         """
-        ...
 
     def to_onnx_module(self) -> torch.nn.Module:
         """Return a module for torch.onnx.export on the CPU.

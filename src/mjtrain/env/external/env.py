@@ -48,7 +48,6 @@ class ForeignWorlds(Protocol):
 
     def close(self) -> None:
         """Give back what they hold."""
-        ...
 
 
 class ForeignEnv(TaskEnv):

@@ -40,11 +40,9 @@ class Sink(Protocol):
 
     def write(self, stream: Stream, data: bytes) -> None:
         """Queue output."""
-        ...
 
     def close(self, timeout_s: float) -> None:
         """Write what is queued, as far as that is possible in time."""
-        ...
 
 
 class Console:

@@ -27,15 +27,12 @@ class RankListener(Protocol):
 
     def on_hello(self, state: RankState) -> None:
         """A rank has connected."""
-        ...
 
     def on_message(self, state: RankState | None, message: dict[str, Any], body: bytes) -> None:
         """A message has arrived; see `mjtrain.launcher.ipc.messages`."""
-        ...
 
     def on_hang_up(self, state: RankState | None) -> None:
         """The other end has closed the connection."""
-        ...
 
 
 class RankServer:

@@ -112,7 +112,6 @@ class Engine(Protocol):
 
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by some physics steps, with constant controls. Shape (num_envs, nu)."""
-        ...
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         """Reset the masked worlds and leave the others untouched.
@@ -126,11 +125,9 @@ class Engine(Protocol):
             qpos: New positions; rows outside the mask are not read. Shape (num_envs, nq).
             qvel: New velocities, likewise. Shape (num_envs, nv).
         """
-        ...
 
     def set_qvel(self, mask: torch.Tensor, qvel: torch.Tensor) -> None:
         """Overwrite the velocities of the masked worlds, as `reset` takes them; sensors follow with the next step."""
-        ...
 
     def set_body_force(self, body: int, wrench: torch.Tensor) -> None:
         """Apply an external force and torque to a body, until they are set again or its world is reset.
@@ -139,7 +136,6 @@ class Engine(Protocol):
             body: Its row in the body_* fields of the model.
             wrench: Force in N at its centre of mass, then torque in N m, in the world's frame. Shape (num_envs, 6).
         """
-        ...
 
     def follow(self, field: str) -> torch.Tensor:
         """Show a field of `mujoco.MjData` that is not in `State`, from now on and in the states that are saved.
@@ -184,7 +180,6 @@ class Engine(Protocol):
         Args:
             mask: Which worlds at least. Boolean, shape (num_envs,).
         """
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of all that the future of the worlds depends on, for `load_state_dict`; plain tensors."""
@@ -196,11 +191,9 @@ class Engine(Protocol):
         Raises:
             ValueError: It is of another engine or of other sizes; then nothing has changed.
         """
-        ...
 
     def close(self) -> None:
         """Give threads and buffers back."""
-        ...
 
 
 def check_engine_state(
