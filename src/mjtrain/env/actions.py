@@ -79,13 +79,9 @@ class Actions:
         `ActionTerm`, home in the offset."""
 
     def apply(self, action: torch.Tensor, env: "Env") -> torch.Tensor:
-        """Turn an action into controls.
+        """Turn an action of shape (num_envs, size) into all controls, of shape (num_envs, nu).
 
-        Args:
-            action: Shape (num_envs, size).
-
-        Returns:
-            All controls; those without a term stay as in the default pose. Shape (num_envs, nu).
+        Controls without a term stay as in the default pose.
         """
         self.before_previous.copy_(self.previous)
         self.previous.copy_(self.current)
@@ -181,11 +177,7 @@ def _make_rows(name: str, term: ActionTerm, layout: Layout, columns: list[int]) 
 
 
 def _find_scales(name: str, term: ActionTerm, layout: Layout, columns: list[int]) -> list[float]:
-    """Return the scale of each column of a term.
-
-    Raises:
-        RequestError: An expression over scales matches none of its actuators, or not exactly one matches each of them.
-    """
+    """Return the scale of each column of a term."""
     if not isinstance(term.scale, dict):
         return [term.scale] * len(columns)
     flag = f"--env.actions.{name}.scale"

@@ -36,9 +36,6 @@ class Mirror:
         """Return the matrix of an observation group: its terms side by side, each with its history.
 
         Shape (size, size).
-
-        Raises:
-            RequestError: See `term`.
         """
         return torch.block_diag(*[self.term(group, name) for name in self._env.observation_widths(group)])
 

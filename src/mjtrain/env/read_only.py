@@ -22,11 +22,7 @@ class ReadOnly:
         self._versions: list[int] = []
 
     def add(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Watch more tensors.
-
-        Args:
-            tensors: By the expressions with which terms read them, such as env.qpos(...).
-        """
+        """Watch more tensors, by the expressions with which terms read them, such as env.qpos(...)."""
         for name, tensor in tensors.items():
             if not tensor.is_inference():  # torch counts nothing for one that was made in inference mode
                 self._names.append(name)

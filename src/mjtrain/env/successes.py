@@ -33,10 +33,7 @@ class Successes:
         self._since = core.memory.tensor("successes.since", len(terms)) if terms else self._count
 
     def update(self, env: "Env", broken: torch.Tensor) -> torch.Tensor:
-        """Evaluate every term.
-
-        Args:
-            broken: Worlds that are not finite: there no term is true. Boolean, shape (num_envs,).
+        """Evaluate every term; none is true in broken worlds, those that are not finite: boolean, shape (num_envs,).
 
         Returns:
             What each term measures of the episode up to this step, see `SuccessTerm.measure`. Shape (num_envs,

@@ -40,11 +40,7 @@ class Evaluator:
     """
 
     def __init__(self, context: RankContext, config: TrainConfig) -> None:
-        """Build this rank's worlds and networks, once.
-
-        Args:
-            config: What is trained; `run.eval_episodes` are split over the ranks.
-        """
+        """Build this rank's worlds and networks, once; `run.eval_episodes` of the config are split over the ranks."""
         self._context = context
         self._env_config = to_eval_config(config.env)
         self._quantities = list_quantities(config.env, config.agent)

@@ -136,10 +136,7 @@ class TaskVectorEnv(VectorEnv):
         return self._show(self.env.observe()), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Advance every world by one env step.
-
-        Args:
-            actions: Array or tensor of shape (num_envs, num_actions).
+        """Advance every world by one env step with actions, an array or tensor of shape (num_envs, num_actions).
 
         Returns:
             Observations, rewards, terminations, truncations and infos. Where episodes ended, infos has the result of

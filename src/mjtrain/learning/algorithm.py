@@ -66,10 +66,7 @@ class Algorithm(Protocol):
         """
 
     def finish_rollout(self, observations: Observations) -> Mapping[str, torch.Tensor]:
-        """Compute what is to be learned from a rollout, such as returns.
-
-        Args:
-            observations: After its last step.
+        """Compute what is to be learned from a rollout, such as returns, from the observations after its last step.
 
         Returns:
             Tensors that are finite if all that the rollout saw and did was, by what they are, in the plural.

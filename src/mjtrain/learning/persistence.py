@@ -46,10 +46,7 @@ def set_rng_state(state: dict[str, Any], device: str) -> None:
 def gather_rank_states(
     env: TaskEnv, own: dict[str, Any], device: str, collectives: Collectives, context: RankContext
 ) -> list[dict[str, Any]]:
-    """Return what only each rank has, by rank, on the CPU; empty except on the main rank.
-
-    Every rank must call it.
-    """
+    """Return what only each rank has, by rank, on the CPU; empty except on the main rank. Every rank must call it."""
     mine = io.BytesIO()
     torch.save({"rng": get_rng_state(device), "env": env.state_dict(), **as_tensors(own)}, mine)
     gathered = collectives.gather_bytes(mine.getvalue(), context)

@@ -61,11 +61,7 @@ def check_learner(config: TrainConfig, world_size: int, device: str) -> tuple[st
 
 
 def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learner: LearnerConfig) -> "Learner":
-    """Build what learns.
-
-    Args:
-        context: This rank. With several ranks, the process group must be up.
-    """
+    """Build what learns on this rank; with several ranks, the process group must be up."""
     _defer_imports()
     return find_library(learner.name).make_learner(context, env, agent, learner.settings)
 

@@ -21,11 +21,7 @@ def read_learner(run_dir: Path) -> LearnerConfig:
 
 
 def resolve_learner(config: TrainConfig) -> TrainConfig:
-    """Fill in the learner of a training: the one that was asked for, or that of the run that is resumed.
-
-    Raises:
-        RequestError: The file of --learner-config is not there, or holds no settings.
-    """
+    """Fill in the learner of a training: the one that was asked for, or that of the run that is resumed."""
     run = config.run
     name = run.learner or _find_resumed(config) or DEFAULT_LEARNER
     settings = {} if run.learner_config is None else _read_settings(run.learner_config)

@@ -71,11 +71,7 @@ def _motion_commands(env: Any) -> Iterator[tuple[str, CommandTerm]]:
 
 
 def use_motion(config: TrainConfig) -> TrainConfig:
-    """Move the motion of --motion, if there is one, to all commands that follow one; it may hold a key.
-
-    Raises:
-        RequestError: The task imitates no motion, or the file does not exist.
-    """
+    """Move the motion of --motion, if there is one, to all commands that follow one; it may hold a key."""
     motion = config.run.motion
     if motion is None:
         return config

@@ -49,9 +49,6 @@ def read_given_yaml(path: Path, flag: str) -> Any:
 
     Args:
         flag: The flag and its value, for errors.
-
-    Raises:
-        RequestError: The file cannot be read, is not valid, or is too large.
     """
     try:
         return parse_yaml(path.read_bytes())

@@ -36,10 +36,7 @@ class RecordedConfig:
 
 
 class Run:
-    """A run directory.
-
-    What changes while a run is in progress, metrics and checkpoints, is read again each time.
-    """
+    """A run directory. What changes while a run is in progress, metrics and checkpoints, is read again each time."""
 
     def __init__(self, path: str | Path, *, trust: bool = False) -> None:
         """Open a run; nothing is read yet.

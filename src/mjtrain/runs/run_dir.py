@@ -38,11 +38,7 @@ def name_run_dir(config: TrainConfig) -> Path:
 
 
 def make_run_dir(config: TrainConfig) -> Path:
-    """Create the run directory under a name that no other run has, and return it.
-
-    Raises:
-        RequestError: The log root cannot be written, or the run name is not a file name.
-    """
+    """Create the run directory under a name that no other run has, and return it."""
     while True:
         run_dir = name_run_dir(config)
         try:

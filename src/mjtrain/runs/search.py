@@ -114,11 +114,7 @@ def name_time(run_dir: Path) -> datetime | None:
 
 
 def find_start(run_dir: Path) -> float | None:
-    """Return when a run was started for the first time, by its record or else by its name.
-
-    Returns:
-        Seconds since the epoch; None if neither says it.
-    """
+    """Return when a run was first started, in s since the epoch, by its record or its name; None if neither says it."""
     params = run_dir / "params"
     starts = []
     for file in (params / "launch.yaml", *params.glob("previous/*/launch.yaml")):

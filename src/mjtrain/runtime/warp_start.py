@@ -42,11 +42,7 @@ def warp_on(device: str) -> Iterator[None]:
 
 
 def start_warp(*, on_cpu: bool) -> None:
-    """Start Warp without its banner, and on the CPU without its native line that there is no CUDA driver.
-
-    Raises:
-        RequestError: No folder can be written in which Warp would keep its kernels.
-    """
+    """Start Warp without its banner, and on the CPU without its native line that there is no CUDA driver."""
     import warp as wp
 
     wp.config.log_level = wp.LOG_WARNING

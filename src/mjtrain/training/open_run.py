@@ -39,9 +39,6 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
 
     Args:
         previous: What the job decided before something outside started it again; None at the first start.
-
-    Raises:
-        RequestError: The run does not exist, it is complete, or another process trains there.
     """
     found = find_or_make_run(request.config) if previous is None else _reopen(previous)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")

@@ -148,11 +148,7 @@ def make_rank_env(context: RankContext, config: TrainConfig) -> TaskEnv:
 
 
 def make_env(context: RankContext, config: TrainConfig) -> Env:
-    """Build this rank's worlds.
-
-    Raises:
-        RequestError: The environment is not made of worlds of ours, or the robot or the engine do not fit.
-    """
+    """Build this rank's worlds."""
     if not isinstance(config.env, EnvConfig):
         raise RequestError(
             f"{config.env.label}: is an external environment; make_env and make_vec only build mjtrain tasks"

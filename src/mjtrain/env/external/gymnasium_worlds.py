@@ -20,11 +20,7 @@ DEFAULT_STEPS = 1000
 
 
 def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
-    """Make the environments of an id.
-
-    Raises:
-        RequestError: The id does not exist, or it cannot be made with these arguments.
-    """
+    """Make the environments of an id."""
     try:
         return gymnasium.make_vec(
             config.id,

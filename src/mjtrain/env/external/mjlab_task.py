@@ -66,11 +66,7 @@ OURS = {"PPO": "mjtrain.learning.rsl_rl.ppo:Ppo"}
 
 
 def to_agent(settings: Mapping[str, Any], label: str) -> AgentConfig:
-    """Return the agent that RSL-RL's settings describe.
-
-    Args:
-        settings: Content of a runner's config, such as mjlab's `RslRlOnPolicyRunnerCfg`.
-    """
+    """Return the agent that RSL-RL's settings describe, such as those of mjlab's `RslRlOnPolicyRunnerCfg`."""
     plain = to_plain({name: settings[name] for name in TAKEN})
     algorithm = plain["algorithm"]
     algorithm["class_name"] = OURS.get(algorithm["class_name"], algorithm["class_name"])
@@ -86,11 +82,7 @@ def to_agent(settings: Mapping[str, Any], label: str) -> AgentConfig:
 
 
 def make_mjlab(config: MjlabConfig, num_envs: int, device: str, seed: int) -> Any:
-    """Make the environments of a rank, as mjlab's own command does.
-
-    Returns:
-        An object with RSL-RL's `VecEnv` contract.
-    """
+    """Make the environments of a rank, as mjlab's own command does; they have RSL-RL's `VecEnv` contract."""
     settings = read_env_config(config)
     from mjlab.envs import ManagerBasedRlEnv  # pyright: ignore[reportMissingImports]
     from mjlab.rl import RslRlVecEnvWrapper  # pyright: ignore[reportMissingImports]

@@ -40,11 +40,7 @@ class ExportedPolicy:
 
 
 def find_run_to_export(place: str, checkpoint: str | None, log_root: str, *, trust: bool = False) -> TrainedRun:
-    """Find a run by its directory, or the newest of a task by the task's name or path.
-
-    Raises:
-        RequestError: There is none, it has no valid checkpoint, or a library is missing.
-    """
+    """Find a run by its directory, or the newest of a task by the task's name or path."""
     require("export", "export", "onnx", "onnxruntime", "onnxscript")
     if Path(place).is_dir() and not is_run(place):
         raise RequestError(f"{place}: is not a run directory (no params/ in it)")

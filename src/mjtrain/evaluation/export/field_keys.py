@@ -43,11 +43,7 @@ class FieldView:
 
 
 def view_with_motion(described: dict[str, Any]) -> FieldView:
-    """Return how controllers for BeyondMimic see a policy.
-
-    Args:
-        described: Its metadata, with `motion`.
-    """
+    """Return how controllers for BeyondMimic see a policy, from its metadata with `motion`."""
     joints, motion = _joint_names(described), described["motion"]
     home = [described["default_pose"][joint][0] for joint in joints] + [0.0] * len(joints)
     terms, inputs = [], []

@@ -6,7 +6,7 @@ from mjtrain.sim.robots.kinematics import Kinematics
 
 
 def to_poses(command: np.ndarray, free_joint: str, qpos: np.ndarray, kinematics: Kinematics) -> np.ndarray:
-    """Complete commands that are positions or quaternions to poses.
+    """Complete commands that are positions or quaternions to poses. Shape (rows, 7).
 
     An orientation is shown above its object, where neither the object nor a hand around it hides the mark.
 
@@ -15,9 +15,6 @@ def to_poses(command: np.ndarray, free_joint: str, qpos: np.ndarray, kinematics:
         free_joint: Joint of the object that a quaternion is for.
         qpos: State of the worlds. Shape (rows, nq).
         kinematics: Of the same model.
-
-    Returns:
-        Shape (rows, 7).
     """
     if command.shape[1] == 3:
         return np.hstack([command, np.tile([1.0, 0.0, 0.0, 0.0], (len(command), 1))])

@@ -16,11 +16,7 @@ from mjtrain.sim.engines import resolve_engine
 
 
 def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
-    """Find the run that `play` was asked for; its environment is configured for evaluation, see `to_eval_config`.
-
-    Raises:
-        RequestError: The run does not exist, its checkpoint is damaged, or it is a run of another task.
-    """
+    """Find the run that `play` was asked for; its environment is configured for evaluation, see `to_eval_config`."""
     if config.replay is not None:
         run = find_replayed_run(task, config.replay, trust=config.trust_run)
     elif (
@@ -43,11 +39,7 @@ def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
 
 
 def _name_run(task: str, config: PlayConfig) -> str | None:
-    """Return the run or bundle that is asked for; None for the newest run.
-
-    Raises:
-        RequestError: --policy names none, or both flags name one.
-    """
+    """Return the run or bundle that is asked for; None for the newest run."""
     policy = config.policy
     if policy in ("trained", *UNTRAINED):
         return config.run

@@ -41,9 +41,6 @@ class Player(PolicyPlayer):
             policy: What acts: zero for zeros, random for random actions (uniform in [-1, 1]), else the network of the
                 run.
             held: A command term, and the values of its controls; None leaves all commands to chance.
-
-        Raises:
-            RequestError: The command cannot be held, or the checkpoint does not fit.
         """
         super().__init__(_make_env(context, run, num_envs, engine), None)
         if held is not None:

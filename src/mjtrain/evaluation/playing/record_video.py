@@ -31,11 +31,7 @@ def check_video(config: PlayConfig) -> None:
 
 
 def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
-    """Run a policy in one environment and render it.
-
-    Raises:
-        RequestError: The engine, the robot or the checkpoint do not fit, or MuJoCo cannot render here.
-    """
+    """Run a policy in one environment and render it."""
     if not isinstance(run.env, EnvConfig):
         return _record_foreign(context, run, config)
     from mjtrain.evaluation.playing.player import Player

@@ -68,11 +68,7 @@ def _try_to_listen(addresses: list[Any], port: int) -> None:
 
 
 def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
-    """Show a policy in a viewer until the viewer is closed or a signal arrives; arguments as for `evaluate.measure`.
-
-    Raises:
-        RequestError: The viewer, the engine, the robot or the checkpoint do not fit.
-    """
+    """Show a policy in a viewer until the viewer is closed or a signal arrives; arguments as for `evaluate.measure`."""
     from mjtrain.evaluation.playing.player import Player
     from mjtrain.evaluation.playing.policy_session import PolicySession
 
@@ -86,11 +82,7 @@ def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
 
 
 def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
-    """Show a NaN dump in a viewer, or describe it in lines; arguments as for `evaluate.measure`.
-
-    Raises:
-        RequestError: The file is not a NaN dump or belongs to another robot, or the viewer cannot run here.
-    """
+    """Show a NaN dump in a viewer, or describe it in lines; arguments as for `evaluate.measure`."""
     from mjtrain.evaluation.playing.replay import ReplaySession, check_dump, describe_dump, load_dump
     from mjtrain.sim.robots.kinematics import Kinematics
 
@@ -105,11 +97,7 @@ def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
 
 
 def show_motion(path: Path, motion: "Motion", skeleton: "Skeleton", config: PlayConfig) -> None:
-    """Show a reference motion in a viewer until the viewer is closed or a signal arrives.
-
-    Raises:
-        RequestError: The motion is of another robot, or the viewer cannot run here.
-    """
+    """Show a reference motion in a viewer until the viewer is closed or a signal arrives."""
     from mjtrain.evaluation.playing.replay import Dump, ReplaySession
     from mjtrain.motion.report import report_motion
     from mjtrain.sim.robots.model import list_grounds, robot_only

@@ -89,11 +89,7 @@ def explain_status(status: int | None, lines: list[str]) -> str:
 
 
 def open_handles(hosts: Iterable[str], *, ssh_config_file: str | None, transport: Transport) -> list[HostHandle]:
-    """Start the agents of several hosts, or of none.
-
-    Raises:
-        RequestError: ssh or srun cannot be started.
-    """
+    """Start the agents of several hosts, or of none."""
     handles: list[HostHandle] = []
     try:
         for host in hosts:

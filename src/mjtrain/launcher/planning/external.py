@@ -179,11 +179,7 @@ class ExternalNode:
 
 
 def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode | None:
-    """Find this process's place in a job from the environment variables.
-
-    Raises:
-        RequestError: Some of the variables that belong together are set, and others are not.
-    """
+    """Find this process's place in a job from the environment variables."""
     if JOB_VARIABLE in environ:  # mjtrain's own rank: what it starts is a separate job
         return None
     if "LOCAL_RANK" in environ:

@@ -75,9 +75,6 @@ def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[
 
     Returns:
         How many ranks each host gets, by its name; None for the number it would get as the only host.
-
-    Raises:
-        RequestError: A name is repeated or invalid, a count is zero, or there is no Slurm allocation.
     """
     asked = " ".join(config.hostnames)
     if resolve_external(environ) is not None:

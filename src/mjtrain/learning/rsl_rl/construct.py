@@ -42,9 +42,6 @@ def make_algorithm(
     """Build networks, storage and algorithm as RSL-RL's own runner does.
 
     RSL-RL's runner insists on CUDA, NCCL and making the process group itself; here the context says who the ranks are.
-
-    Raises:
-        RequestError: The class, activation function or setting does not exist, or a teacher's checkpoint does not fit.
     """
     _check_names(config)
     plain = to_plain(config)

@@ -33,11 +33,7 @@ class JobNormalization(EmpiricalNormalization):
     @torch.no_grad()
     @torch.jit.unused
     def update(self, x: torch.Tensor) -> None:
-        """Take in this rank's samples; every rank must call it.
-
-        Args:
-            x: Observations. Shape (num_samples, size).
-        """
+        """Take in this rank's samples, shape (num_samples, size); every rank must call it."""
         if not self.training or (self.until is not None and self.count >= self.until):
             return
         update_moments(self._mean[0], self._var[0], self.count, x, self._collectives)

@@ -79,11 +79,7 @@ class ActorPolicy:
 
     @torch.inference_mode()
     def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape).
-
-        Raises:
-            RequestError: The network remembers another number of worlds.
-        """
+        """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape)."""
         seen = pack(observations)
         memory: Any = self.network.get_hidden_state()
         remembered = memory[0] if isinstance(memory, tuple) else memory

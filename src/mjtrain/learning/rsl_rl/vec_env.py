@@ -32,10 +32,7 @@ class VecEnvAdapter(VecEnv):
         return pack(self.env.observe())
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
-        """Advance by one env step.
-
-        Args:
-            actions: Shape (num_envs, num_actions).
+        """Advance by one env step with actions of shape (num_envs, num_actions).
 
         Returns:
             Observations, rewards and dones, shape (num_envs,), and extras with the time-outs.

@@ -103,11 +103,7 @@ def is_url(text: object) -> bool:
 
 
 def split_url(url: str) -> SplitResult:
-    """Return the parts of a URL.
-
-    Raises:
-        RequestError: It is not one.
-    """
+    """Return the parts of a URL."""
     try:
         return urlsplit(url)
     except ValueError as error:
@@ -212,10 +208,7 @@ class Storage:
             return None
 
     def replace(self, name: str, content: bytes, version: Version | None) -> None:
-        """Write a small object if it is still the version that was read.
-
-        Args:
-            version: The version that `read` returned; None if there was no such object.
+        """Write a small object if it is still the version that `read` returned; None if there was no such object.
 
         Raises:
             ConflictError: It is another version.

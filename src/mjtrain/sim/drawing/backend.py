@@ -57,11 +57,7 @@ def resolve_egl_device(device: str, visible: str | None, uuids: Sequence[str]) -
 
 
 def drawing_environ(device: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of a process that renders for a rank on a device.
-
-    Raises:
-        RequestError: This machine cannot render.
-    """
+    """Return the environment variables of a process that renders for a rank on a device."""
     require("--video:", "video", "av", "PIL")
     chosen = {"MUJOCO_GL": resolve_backend(environ, has_library), "LP_NUM_THREADS": "1"}
     index = resolve_egl_device(device, environ.get("CUDA_VISIBLE_DEVICES"), list_gpu_uuids())

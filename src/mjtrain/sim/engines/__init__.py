@@ -13,11 +13,7 @@ defer_import("glfw")  # for windows; `import mujoco` imports it, which starts a 
 
 
 def resolve_engine(name: "EngineName", device: str) -> Literal["native", "warp"]:
-    """Decide which engine runs on a device; both can, and the native engine copies where that is not the CPU.
-
-    Raises:
-        RequestError: There is no engine of this name.
-    """
+    """Decide which engine runs on a device; both can, and the native engine copies where that is not the CPU."""
     if name not in ("auto", "native", "warp"):  # in Python it may be any string
         raise RequestError(f"--engine {name}: give auto, native or warp")
     if name == "auto":

@@ -23,10 +23,6 @@ def load_model(config: EnvConfig) -> tuple[mujoco.MjModel, HeightField | None]:
     """Compile the robot, completed as its config says, on its ground; return the ground's heights if it is generated.
 
     Both engines, viewers, videos, exports and replays get their model here.
-
-    Raises:
-        RequestError: The robot is missing or is not a valid model, its config names what it lacks, or the ground
-            cannot be generated.
     """
     height_field = make_height_field(config.terrain) if config.terrain.kind == "generated" else None
     spec = open_robot(config.robot)

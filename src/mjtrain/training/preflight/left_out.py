@@ -11,11 +11,7 @@ _KINDS = ("observations", "rewards", "terminations", "events", "commands", "succ
 
 
 def leave_out(config: TrainConfig) -> TrainConfig:
-    """Return the config without the terms of --without, as if the task had never had them.
-
-    Raises:
-        RequestError: The task has no such term.
-    """
+    """Return the config without the terms of --without, as if the task had never had them."""
     if not config.run.without:
         return config
     if not isinstance(config.env, EnvConfig):

@@ -23,9 +23,6 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
 
     Returns:
         The same run with num_envs and max_iterations of one rank. The totals stay, for the record.
-
-    Raises:
-        RequestError: A number is too small, or the environments cannot be split evenly.
     """
     run = config.run
     mode = config.agent.torch_compile_mode
@@ -50,9 +47,6 @@ def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> t
         The run, with --num-envs-total split over these ranks and --total-env-steps counted with them; and a line if
         the environments cannot be split evenly, also into mini-batches, or its learner cannot learn from that number,
         so that there are fewer from now on.
-
-    Raises:
-        RequestError: The learner can learn from no smaller number.
     """
     asked, batches = config.run.num_envs_total, count_env_batches(config.agent)
     if asked is None:

@@ -15,11 +15,7 @@ from mjtrain.training.reporting.writer import Writer, guard, scalars
 
 
 def load_log_writer(name: str) -> Callable[..., Any]:
-    """Import a class.
-
-    Raises:
-        RequestError: The module or the class does not exist, or the class has no method add_scalar.
-    """
+    """Import a class."""
     module, separator, attribute = name.partition(":")
     if not separator:
         known = ", ".join(get_args(LoggerName))
