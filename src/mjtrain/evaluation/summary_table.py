@@ -40,7 +40,8 @@ def print_summary(report: dict[str, Any]) -> None:
     for name, cause in report["terminations"].items():
         table.add_row(f"termination/{name}", f"{100 * cause['fraction']:.1f} %", "", "", "")
     console = Console(highlight=False, markup=False, emoji=False)
-    console.print(_title(report), soft_wrap=True)
+    title = f"{report['task']}: {count(report['episodes'], 'episode')} of {_name_policy(report)}"
+    console.print(title, soft_wrap=True)
     console.print(_caption(report), soft_wrap=True)
     console.print(table)
     if "by_time" in report:
@@ -75,10 +76,6 @@ def print_comparison(report: dict[str, Any]) -> None:
     console.print(f"{report['task']}: {episodes} each of {_name_policy(report)}", soft_wrap=True)
     console.print(table)
     console.print(f"! {report['rule']}", soft_wrap=True)
-
-
-def _title(report: dict[str, Any]) -> str:
-    return f"{report['task']}: {count(report['episodes'], 'episode')} of {_name_policy(report)}"
 
 
 def _name_policy(report: dict[str, Any]) -> str:

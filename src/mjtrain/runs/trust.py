@@ -179,11 +179,7 @@ def _is_provided(module: str) -> bool:
     top = module.partition(".")[0]
     if top == "mjtrain" or _OWN.match(module):
         return _OWN.match(module) is not None
-    return top in _list_packages()
-
-
-def _list_packages() -> frozenset[str]:
-    return frozenset(entry.module.partition(".")[0] for group in _GROUPS for entry in find_entry_points(group))
+    return any(entry.module.partition(".")[0] == top for group in _GROUPS for entry in find_entry_points(group))
 
 
 def _module_of_class(spec: str) -> str:

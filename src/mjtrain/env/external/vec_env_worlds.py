@@ -93,7 +93,9 @@ class VecEnvWorlds:
                     f"({self.num_envs}, size), or of images"
                 )
         return {
-            name: values.to(self.device, torch.uint8 if _is_bytes_image(values) else torch.float32)
+            name: values.to(
+                self.device, values.dtype if values.ndim == 4 and values.dtype == torch.uint8 else torch.float32
+            )
             for name, values in seen.items()
         }
 
@@ -109,10 +111,6 @@ class VecEnvWorlds:
                     f"{self._label}: extras['{key}']['{name}'] is {_describe(value)}; give a number, or a tensor"
                 ) from error
         return told
-
-
-def _is_bytes_image(values: torch.Tensor) -> bool:
-    return values.ndim == 4 and values.dtype == torch.uint8
 
 
 def _describe(value: Any) -> str:

@@ -38,7 +38,8 @@ class Panels:
             self._add_checkpoints(session)
             self._add_plots(session)
         elif isinstance(session, ReplaySession):
-            self._add_frames(session)
+            with self._gui.add_folder("Frames"):
+                self._add_frame_slider(session, session.num_frames, lambda: session.frame)
         with self._gui.add_folder("View"):
             self._add_contacts()
             scene.create_scene_gui(
@@ -245,10 +246,6 @@ class Panels:
             plot.data = (times, *values)
 
         self._updates.append(update)
-
-    def _add_frames(self, session: ReplaySession) -> None:
-        with self._gui.add_folder("Frames"):
-            self._add_frame_slider(session, session.num_frames, lambda: session.frame)
 
     def _add_frame_slider(
         self, session: PolicySession | ReplaySession, num_frames: int, read: Callable[[], int]

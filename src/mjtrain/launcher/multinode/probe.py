@@ -73,10 +73,7 @@ def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None)
         if name in facts:
             problems += [f"host {name}: {problem}" for problem in list_differences(facts[name], folder)]
     if problems:
-        error = RequestError(f"--hostnames: {problems[0]}")
-        for problem in problems[1:]:
-            error.add_note(problem)
-        raise error
+        raise RequestError.of([f"--hostnames: {problems[0]}", *problems[1:]])
     return tuple(
         Host(
             name=name,

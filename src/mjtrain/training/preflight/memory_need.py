@@ -1,6 +1,6 @@
 """Memory of a rank for its rollouts and images, and how many environments fit; pure."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import (
@@ -63,16 +63,7 @@ class MemoryNeed:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the numbers, and a line that says the same."""
-        return {
-            "rollout_bytes": self.rollout_bytes,
-            "buffer_bytes": self.buffer_bytes,
-            "imitation_bytes": self.imitation_bytes,
-            "image_bytes": self.image_bytes,
-            "history_bytes": self.history_bytes,
-            "total_bytes": self.total_bytes,
-            "available_bytes": self.available_bytes,
-            "summary": self.describe(),
-        }
+        return {**asdict(self), "total_bytes": self.total_bytes, "summary": self.describe()}
 
     def describe(self) -> str:
         """Say in a line what a rank needs."""
@@ -82,9 +73,8 @@ class MemoryNeed:
         parts += [f"{format_bytes(self.image_bytes)} for images"] if self.image_bytes else []
         parts += [f"{format_bytes(self.history_bytes)} for history and delay"] if self.history_bytes else []
         line = f"{format_bytes(self.total_bytes)} per rank ({', '.join(parts)})"
-        return (
-            line if self.available_bytes is None else f"{line}, of {format_bytes(self.available_bytes)} that are free"
-        )
+        free = self.available_bytes
+        return line if free is None else f"{line}, of {format_bytes(free)} that are free"
 
 
 def find_memory_need(config: TrainConfig, size: "TaskSize", available_bytes: int | None) -> MemoryNeed:
