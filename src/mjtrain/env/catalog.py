@@ -40,8 +40,6 @@ class TaskSummary:
     """What `list-tasks` says about a task."""
 
     name: str
-    """Name as registered."""
-
     summary: str
     """First line of the docstring of the factory, or of its module; empty if neither has one."""
 

@@ -47,8 +47,6 @@ class TermFunction:
 
     func: Callable[..., Any]
     params: dict[str, Any]
-    """Its keyword arguments."""
-
     leading: tuple[str, ...]
     """What it gets before them."""
 

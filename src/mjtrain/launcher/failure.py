@@ -55,8 +55,6 @@ class Failure:
     """Which rank; None where it was a process that starts them."""
 
     host: str = ""
-    """Name of the host it ran on."""
-
     phase: str = ""
     """What the rank was doing; empty if not known."""
 
@@ -192,11 +190,7 @@ class RunResult:
     """What its first rank returned, pickled; None if it did not."""
 
     failure: Failure | None = None
-    """Why it failed."""
-
     stop_signal: int | None = None
-    """The signal that asked it to stop."""
-
     not_saved_s: float | None = None
     """The grace time, if it was over before the job had finished; None otherwise."""
 

@@ -65,7 +65,6 @@ class Claim:
     """See `Holder`."""
 
     notices: tuple[str, ...] = ()
-    """Lines that the user should see."""
 
 
 @contextmanager

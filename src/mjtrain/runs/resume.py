@@ -40,7 +40,6 @@ class FoundRun:
     """Directories that were made for it, the deepest first."""
 
     notices: tuple[str, ...] = ()
-    """Lines that the user should see."""
 
     @property
     def iteration(self) -> int:

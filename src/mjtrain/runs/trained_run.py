@@ -42,8 +42,6 @@ class TrainedRun:
     """The MDP, whose robot's file is the run's own copy, an absolute path; or someone else's environment."""
 
     agent: AgentConfig
-    """Networks and algorithm."""
-
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     """Which library learned it, and its settings. A checkpoint outside of a run knows only the library."""
 

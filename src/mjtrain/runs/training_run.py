@@ -40,8 +40,6 @@ class TrainingRun:
     """Whether something outside (torchrun, Slurm) has started the job again; then the last checkpoint counts."""
 
     notices: tuple[str, ...] = ()
-    """Lines that the user should see."""
-
     record: dict[str, Any] = field(default_factory=dict)
     """Plain values for params/launch.yaml: how the run was started, when, and with which versions."""
 

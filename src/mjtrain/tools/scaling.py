@@ -72,8 +72,6 @@ class ScalingStudy:
     """Environments of the whole job for strong scaling, per rank for the others."""
 
     max_iterations: int
-    """Iterations of each run."""
-
     on_gpus: bool
     """One rank per GPU; else CPU workers of one thread each, so that every rank has the same resources."""
 
@@ -81,7 +79,6 @@ class ScalingStudy:
     """Existing folder for the results and the runs."""
 
     train_flags: tuple[str, ...] = ()
-    """Further flags for train."""
 
 
 def run_study(study: ScalingStudy) -> list[ScalingPoint]:

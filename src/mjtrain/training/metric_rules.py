@@ -71,7 +71,6 @@ class StopCondition:
     """>=, >, <= or <."""
 
     bound: float
-    """What the metric is compared with."""
 
     def __str__(self) -> str:
         return f"{self.metric}{self.comparison}{self.bound:g}"
@@ -102,7 +101,6 @@ class Ranking:
     """Key in metrics.jsonl."""
 
     smaller_is_better: bool = False
-    """Whether a smaller value is better."""
 
     def is_better(self, value: float | None, best: float | None) -> bool:
         """Tell whether a value is better than the best one so far; None and NaN are no values."""

@@ -37,8 +37,6 @@ class Fault:
     """One fault of --inject-fault."""
 
     kind: Kind
-    """What happens."""
-
     phase: str
     """The phase in which it happens, as heartbeats name it."""
 

@@ -44,8 +44,6 @@ class Place:
     """Where the run of a training lives."""
 
     iteration: int | None = None
-    """The iteration that the rank is in."""
-
     env: Any = None
     """Its environments: `mjtrain.env.env.Env`, or an external one."""
 

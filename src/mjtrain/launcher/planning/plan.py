@@ -41,11 +41,7 @@ class HostPlan:
     """What is particular to one host."""
 
     name: str
-    """What the user calls it."""
-
     environ: dict[str, str]
-    """Environment variables of its ranks."""
-
     gpus: tuple[str, ...] = ()
     """GPU of each of its ranks, see `LaunchPlan.gpus`."""
 
@@ -137,8 +133,6 @@ class LaunchPlan:
     """CPU cores of this host that its ranks divide among them; None where the threads of a rank were asked for."""
 
     faults: tuple[Fault, ...] = ()
-    """What is to fail on purpose."""
-
     run_dir: str | None = None
     """Where the run of a training lives, see `for_run`; None for a function."""
 

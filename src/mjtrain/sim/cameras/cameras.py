@@ -21,11 +21,7 @@ class ResolvedCamera:
     """A camera of the config, found in the model."""
 
     config: CameraConfig
-    """The config."""
-
     index: int
-    """Index of the camera in the model."""
-
     class_of_geom: np.ndarray
     """Class of each geom, 0 for background. uint8, shape (ngeom,)."""
 

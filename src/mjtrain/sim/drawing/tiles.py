@@ -39,13 +39,8 @@ class CameraStream:
     """Name in `EnvConfig.cameras`."""
 
     stream: StreamName
-    """Kind of its images."""
-
     near_m: float
-    """Least depth, in m."""
-
     far_m: float
-    """Largest depth, in m."""
 
     @property
     def label(self) -> str:
@@ -90,8 +85,6 @@ class Layout:
     """Where tiles go beside a main picture: in columns of equal cells on its right."""
 
     columns: int
-    """Columns of tiles."""
-
     cell: tuple[int, int]
     """Width and height of a tile, at most, in pixels."""
 

@@ -77,8 +77,6 @@ class Engine(Protocol):
     """Steps a batch of worlds of one model."""
 
     num_envs: int
-    """Number of worlds."""
-
     device: torch.device
     """Where the state lives."""
 

@@ -144,8 +144,6 @@ class Layout:
     """Addresses of named parts of a model, and the model's own constants."""
 
     timestep_s: float
-    """Physics step, in seconds."""
-
     qpos: Columns
     """Columns of each joint in qpos."""
 
@@ -166,8 +164,6 @@ class Layout:
     """Columns of each sensor in sensordata."""
 
     sensor_kinds: dict[str, SensorKind]
-    """What each sensor measures."""
-
     bodies: dict[str, int]
     """Row of each named body in the body_* fields of the model."""
 

@@ -202,7 +202,6 @@ class RobotFacts:
     """Whether there is a keyframe home, which holds the default pose."""
 
     timestep_s: float
-    """Physics step, in s."""
 
 
 def find_facts(robot: RobotConfig) -> RobotFacts:

@@ -46,8 +46,6 @@ class TaskSize:
     """Earlier observations, kept for `history` and `delay`."""
 
     num_actions: int
-    """Size of an action."""
-
     episode_steps: int = 0
     """Longest episode, in env steps."""
 
