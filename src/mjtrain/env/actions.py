@@ -20,12 +20,7 @@ class Actions:
     """Evaluates the action terms and keeps the last three actions."""
 
     def __init__(self, terms: dict[str, ActionTerm], core: EnvCore, *, noise: bool) -> None:
-        """Find the actuators of each term.
-
-        Raises:
-            RequestError: A pattern matches no actuator, two terms claim the same one, or an actuator has no scale or
-                two.
-        """
+        """Find the actuators of each term; raises a RequestError unless each has one term and one scale."""
         layout, num_envs, device = core.engine.layout, core.num_envs, core.device
         columns: list[int] = []
         noises: list[float] = []

@@ -103,11 +103,7 @@ class Cameras:
         return {} if self._renderer is None else {"clock": self.clock, "looks": self._renderer.state_dict()}
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Check that a state can be loaded.
-
-        Raises:
-            ValueError: It is of other cameras, another model or num_envs.
-        """
+        """Raise a ValueError if a state is of other cameras, another model or num_envs."""
         if bool(state) != (self._renderer is not None):
             raise ValueError("the state is of an environment " + ("with" if state else "without") + " cameras")
         if self._renderer is not None:

@@ -23,11 +23,7 @@ class Mirror:
     """
 
     def __init__(self, env: "Env") -> None:
-        """Look at the robot.
-
-        Raises:
-            RequestError: The robot is not its own mirror image.
-        """
+        """Look at the robot; raises a RequestError if it is not its own mirror image."""
         self._env = env
         self._layout = env.engine.layout
         self._robot = find_mirror(env.engine.model, self._layout, env.config.robot.mirror)

@@ -177,11 +177,7 @@ class EnvLog:
         self._counts: dict[str, int] = {}
 
     def add(self, told: Mapping[str, torch.Tensor]) -> None:
-        """Take in what was told in an env step.
-
-        Args:
-            told: Numbers by name, of any shape: each counts.
-        """
+        """Take in what was told in an env step: numbers by name, of any shape, each of which counts."""
         for name, values in told.items():
             total = values.double().sum()
             self._sums[name] = self._sums[name] + total if name in self._sums else total

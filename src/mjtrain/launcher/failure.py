@@ -155,11 +155,7 @@ def shorten(text: str) -> str:
 
 
 def describe_exit(exit_code: int) -> tuple[str, int | None, int | None]:
-    """Say how a process that had not finished ended.
-
-    Returns:
-        The words, the signal that killed it, and the status with which it exited; one of both is None.
-    """
+    """Say how a process that had not finished ended; return its signal and status too, one of which is None."""
     if exit_code >= 0:
         return f"exited with status {exit_code} before finishing", None, exit_code
     try:

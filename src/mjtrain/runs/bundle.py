@@ -61,11 +61,7 @@ class Manifest:
 
 
 def write_manifest(folder: Path, task: str) -> None:
-    """List the files of a bundle, as its last file.
-
-    Raises:
-        BundleError: One must not be in a bundle.
-    """
+    """List the files of a bundle, as its last file; raises a BundleError if one must not be in a bundle."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     contents = {name: (folder / name).read_bytes() for name in names}
     files = {
@@ -78,11 +74,7 @@ def write_manifest(folder: Path, task: str) -> None:
 
 
 def parse_manifest(data: bytes, place: str) -> Manifest:
-    """Read the list of files, the content of bundle.json; messages name the place.
-
-    Raises:
-        BundleError: It is not one, or lists what must not be in a bundle.
-    """
+    """Read the content of bundle.json; a BundleError names the place, and says what is wrong with the list."""
     try:
         content = json.loads(data[: MAX_MANIFEST_BYTES + 1])
         number, task = content["format"], str(content["task"])

@@ -20,11 +20,7 @@ MAX_VALUES = 200_000
 
 
 def parse_yaml(text: str | bytes) -> Any:
-    """Parse a text.
-
-    Raises:
-        yaml.YAMLError: It is not valid, or too large.
-    """
+    """Parse a text; raises a yaml.YAMLError if it is not valid, or too large."""
     if len(text) > MAX_BYTES:
         raise yaml.YAMLError(f"it has more than {MAX_BYTES >> 20} MiB")
     try:
@@ -35,12 +31,7 @@ def parse_yaml(text: str | bytes) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Parse a file, as `parse_yaml` does.
-
-    Raises:
-        OSError: It cannot be read, or is not a regular file.
-        yaml.YAMLError: It is not valid, or too large.
-    """
+    """Parse a file as `parse_yaml` does; raises an OSError if it cannot be read, or is not a regular file."""
     return parse_yaml(read_regular(path, MAX_BYTES + 1))
 
 

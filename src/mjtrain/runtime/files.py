@@ -125,11 +125,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def check_writable(flag: str, path: Path) -> None:
-    """Check, before any work, that `write_out` can write a file.
-
-    Raises:
-        RequestError: It cannot; the message begins with the flag that names the file.
-    """
+    """Check, before any work, that `write_out` can write a file; the error begins with the flag that names it."""
     words, problem = f"{flag} {path}".strip(), ""
     try:
         place = _find_place(path)
@@ -203,11 +199,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_regular(path: Path, limit: int | None = None) -> bytes:
-    """Read a file, or its first bytes; a device or a pipe, which may never end, is an error.
-
-    Raises:
-        OSError: It cannot be read, or is not a regular file.
-    """
+    """Read a file, or its first bytes; a device or a pipe, which may never end, is an OSError."""
     with open_regular(path) as file:
         return file.read() if limit is None else file.read(limit)
 

@@ -120,11 +120,7 @@ class ForeignEnv(TaskEnv):
         return {"foreign": self._label}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: ARG002
-        """Refuse.
-
-        Raises:
-            ValueError: Always.
-        """
+        """Refuse: always raise a ValueError."""
         raise ValueError(f"{self._label} does not tell its state, so no checkpoint has it")
 
     def close(self) -> None:

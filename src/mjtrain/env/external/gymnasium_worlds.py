@@ -54,11 +54,7 @@ class GymnasiumWorlds:
     """
 
     def __init__(self, envs: VectorEnv, seed: int, device: str, label: str) -> None:
-        """Look at the spaces; nothing is reset yet.
-
-        Raises:
-            RequestError: Observations, actions or the autoreset mode are not such that a policy can be trained.
-        """
+        """Refuse spaces and an autoreset mode with which no policy can be trained; nothing is reset yet."""
         self._envs, self._label = envs, label
         # Gymnasium numbers the environments from a seed: neighbouring seeds of ranks would share most of them.
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0])

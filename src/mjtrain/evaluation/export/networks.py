@@ -24,11 +24,7 @@ OPSET = 18
 
 
 def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
-    """Write a policy as ONNX.
-
-    Args:
-        metadata: Stored in the file as JSON under `KEY`, and beside it in the keys that other controllers read.
-    """
+    """Write a policy as ONNX, with metadata as JSON under `KEY` and in the keys that other controllers read."""
     examples = make_examples(policy)
     batches = tuple({0: torch.export.Dim("batch")} for _ in examples)
     shapes = (batches,) if list_image_inputs(policy) else batches  # one argument, *inputs

@@ -55,11 +55,7 @@ def check_folder(config: PlayConfig) -> None:
 
 
 def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
-    """Play whole episodes and write each one as soon as it has ended.
-
-    Returns:
-        The file that describes the others.
-    """
+    """Play whole episodes, write each one as soon as it has ended, and return the file that describes the others."""
     from mjtrain.evaluation.playing.player import Player
 
     assert config.record is not None

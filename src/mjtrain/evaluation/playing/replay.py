@@ -112,11 +112,7 @@ class ReplaySession(ViewerSession):
     """Plays the finite env steps of a dump in a loop."""
 
     def __init__(self, dump: Dump, config: EnvConfig, lines: Sequence[str] | None = None) -> None:
-        """Compile the model.
-
-        Args:
-            lines: What the viewer says about it; None for a description of the dump.
-        """
+        """Compile the model; lines are what the viewer says about it, None for a description of the dump."""
         super().__init__(Kinematics(config), dump.step_dt)
         check_dump(dump, self.kinematics)
         self.frame = 0

@@ -143,11 +143,7 @@ class MessageReader:
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """Take in what came; yield each whole message with the bytes beside it.
-
-        Raises:
-            ValueError: What came is not a message, or is larger than allowed.
-        """
+        """Take in what came; yield each whole message with the bytes beside it."""
         self._buffer += data
         while self._message is not None or self._cut_line():
             assert self._message is not None
@@ -214,11 +210,7 @@ def check_message(message: dict[str, Any]) -> None:
 
 
 def read_field(message: dict[str, Any], name: str, kind: type) -> Any:
-    """Return a field of a message that must be of one type.
-
-    Raises:
-        ValueError: It is missing, or of another type.
-    """
+    """Return a field of a message; raises a ValueError if it is missing or of another type."""
     value = message.get(name)
     if type(value) is not kind:
         raise ValueError(f"{message['kind']} with {name} {value!r}")
@@ -233,11 +225,7 @@ class Sender:
         self._lock = threading.Lock()
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
-        """Send one message with bytes beside it.
-
-        Raises:
-            OSError: The other end is gone.
-        """
+        """Send one message with bytes beside it; raises an OSError if the other end is gone."""
         with self._lock:
             self._connection.sendall(encode_message(kind, body, fields))
 
@@ -248,11 +236,7 @@ def send_descriptors(connection: socket.socket, descriptors: list[int]) -> None:
 
 
 def receive_descriptors(connection: socket.socket, count: int) -> list[int]:
-    """Take open files that the other end hands over.
-
-    Raises:
-        ConnectionError: The other end is gone.
-    """
+    """Take open files that the other end hands over; raises a ConnectionError if the other end is gone."""
     _, descriptors, _, _ = socket.recv_fds(connection, 1, count)
     if len(descriptors) != count:
         raise ConnectionError("the supervisor has closed the connection")

@@ -34,11 +34,7 @@ class Caller:
     """Whoever has connected to node 0."""
 
     def __init__(self, connection: socket.socket, num_nodes: int) -> None:
-        """Ask who it is.
-
-        Raises:
-            OSError: The connection is gone.
-        """
+        """Ask who it is; raises an OSError if the connection is gone."""
         self.connection = connection
         self.deadline_s = time.monotonic() + HANDSHAKE_S
         self.node_rank = 0

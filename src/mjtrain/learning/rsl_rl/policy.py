@@ -61,11 +61,7 @@ class ActorPolicy:
         self.iteration = 0
 
     def load(self, content: dict[str, Any], path: Path) -> None:
-        """Take the weights of a checkpoint; nothing changes if they do not fit.
-
-        Raises:
-            CheckpointError: It has no actor, or one of other sizes.
-        """
+        """Take the weights of a checkpoint; see `learner.Policy.load`."""
         weights = content.get("actor_state_dict")
         if weights is None:
             raise CheckpointError(f"checkpoint {path}: has no actor; it is not a checkpoint of a training")

@@ -14,11 +14,7 @@ from mjtrain.runtime.files import replacing, write_whole
 
 
 def find_stored_iteration(url: str) -> int:
-    """Return the newest iteration that is stored below a URL, 0 if there is none; nothing is verified.
-
-    Raises:
-        StorageError: The storage cannot be reached.
-    """
+    """Return the newest iteration stored below a URL, unverified; 0 for none, a StorageError if it is not reached."""
     storage = Storage(url)
     return max((object_iteration(name) or 0 for name in storage.list_objects()), default=0)
 

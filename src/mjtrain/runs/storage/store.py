@@ -208,11 +208,7 @@ class Storage:
             return None
 
     def replace(self, name: str, content: bytes, version: Version | None) -> None:
-        """Write a small object if it is still the version that `read` returned; None if there was no such object.
-
-        Raises:
-            ConflictError: It is another version.
-        """
+        """Write a small object if it is still the version that `read` returned, None for none; else a ConflictError."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -258,11 +254,7 @@ class Storage:
             raise StorageError(str(error)) from None
 
     def download(self, name: str, size: int, file: IO[bytes]) -> str:
-        """Write an object's content to an open file and return its SHA-256 in hexadecimal.
-
-        Raises:
-            FileNotFoundError: The object does not exist.
-        """
+        """Write an object to an open file; return its SHA-256 in hexadecimal, or raise a FileNotFoundError."""
         import obstore
 
         digest = hashlib.sha256()

@@ -90,11 +90,7 @@ class VideoRenderer:
             raise RenderError(self._why()) from None
 
     def poll(self) -> list[Video]:
-        """Return the videos that were finished since the last call; does not wait.
-
-        Raises:
-            RenderError: The process cannot render.
-        """
+        """Return the videos that were finished since the last call, or raise a RenderError; does not wait."""
         done = []
         while not self._messages.empty():
             message = json.loads(self._messages.get())

@@ -55,11 +55,7 @@ class Plausibility:
         starts: Starts,
         restart: Callable[[], None],
     ) -> None:
-        """Look at a model.
-
-        Args:
-            restart: Begins an episode in every world, and puts the poses into starts.
-        """
+        """Look at a model; restart begins an episode in every world, and puts the poses into starts."""
         self._config = config
         self._model = model
         self._data = make_start(model)

@@ -48,11 +48,7 @@ def bundle_robot(robot: Path) -> dict[str, bytes]:
 
 
 def differing_fields(first: Path, second: Path) -> list[str]:
-    """Compile two MJCF files and return the fields in which they differ, see `list_differences`.
-
-    Raises:
-        ValueError: One of them is not a valid model.
-    """
+    """Return the fields in which two MJCF files differ, see `list_differences`; a ValueError if one is not valid."""
     import mujoco
 
     return list_differences(*(mujoco.MjSpec.from_file(str(path)).compile() for path in (first, second)))

@@ -28,11 +28,7 @@ class DriftHook(Hook):
         self._learner = context.learner
 
     def after_iteration(self, result: IterationResult) -> None:
-        """Compare, if it is due; collective.
-
-        Raises:
-            RuntimeError: The ranks differ.
-        """
+        """Compare, if it is due; collective. Raises a RuntimeError if the ranks differ."""
         if not self._interval:
             return
         is_before_save = is_save_due(result, self._save_interval)

@@ -90,11 +90,7 @@ class Lengths:
 
 
 def explore(config: EnvConfig, env: Env, problems: dict[str, str], extremes: Extremes) -> list[str]:
-    """Step with random actions, until a term shows something that is wrong.
-
-    Raises:
-        RequestError: A term returned another number of columns than before.
-    """
+    """Step with random actions, until a term shows something that is wrong."""
     generator = torch.Generator().manual_seed(0)
     held, memory, lengths = torch.zeros(env.num_actions), Memory(config), Lengths(env)
     for step in range(NUM_STEPS_WITH_CAMERAS if config.cameras else NUM_STEPS):
