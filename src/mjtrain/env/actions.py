@@ -74,10 +74,7 @@ class Actions:
         `ActionTerm`, home in the offset."""
 
     def apply(self, action: torch.Tensor, env: "Env") -> torch.Tensor:
-        """Turn an action of shape (num_envs, size) into all controls, of shape (num_envs, nu).
-
-        Controls without a term stay as in the default pose.
-        """
+        """Turn an action, (num_envs, size), into all controls, (num_envs, nu); others are as in the default pose."""
         self.before_previous.copy_(self.previous)
         self.previous.copy_(self.current)
         self.current.copy_(action)

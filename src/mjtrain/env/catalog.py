@@ -148,10 +148,7 @@ def folder_name(task: str) -> str:
 
 
 def _identify(task: str) -> tuple[str, str]:
-    """Return the name of a task's file or module, which is empty for a registered task, and its own or its factory's.
-
-    The name of a package's __init__.py is that of its folder.
-    """
+    """Return the name of a task's file or module, empty for a registered task, and its own or its factory's."""
     place, _, name = task.rpartition(":")
     if task.startswith(GYMNASIUM):  # ids may have a namespace, a module and a version
         return GYMNASIUM[:-1], re.sub(r"[^\w.]", "_", task.removeprefix(GYMNASIUM)).lower()
@@ -238,11 +235,7 @@ def _load_factory(task: str) -> Callable[[], Any]:
 
 
 def _find_only_factory(file: str) -> str:
-    """Name the only factory in a file, which is parsed and not imported.
-
-    A factory is a public function at the top level of the file that takes no arguments, or has defaults for all. It is
-    annotated `-> TaskConfig`. If no function is, functions without an annotation whose names begin with make count.
-    """
+    """Name the only factory in a file, which is parsed and not imported."""
     try:
         tree = ast.parse(Path(file).read_bytes())
     except OSError as error:
@@ -252,6 +245,7 @@ def _find_only_factory(file: str) -> str:
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _is_public(node)]
     found = [node.name for node in functions if node.returns is not None and _names_task_config(node.returns)]
     if not found:
+        # Without an annotation anywhere, the name says which functions are factories.
         found = [node.name for node in functions if node.returns is None and node.name.startswith("make")]
     names = list(dict.fromkeys(found))
     if len(names) == 1:

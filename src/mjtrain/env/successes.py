@@ -68,10 +68,7 @@ class Successes:
 
     @property
     def times_since(self) -> dict[str, torch.Tensor]:
-        """Time since each term was last true in the running episode, or since that began, by name.
-
-        In s. Shape (num_envs,) each.
-        """
+        """Time since each term was last true in the running episode, or since that began, in s. Shape (num_envs,)."""
         return {name: self._since[:, column] * self._core.step_dt for name, column in self._columns.items()}
 
     def buffers(self) -> dict[str, torch.Tensor]:

@@ -47,10 +47,7 @@ class Skeleton:
             )
 
     def qpos(self, motion: Motion) -> torch.Tensor:
-        """Return generalised positions of each frame; other free bodies stay in the default pose.
-
-        Shape (num_frames, nq), float64.
-        """
+        """Return qpos of each frame, float64, shape (num_frames, nq); other free bodies are as in the default pose."""
         self.check_joints(motion)
         qpos = self.layout.default_qpos.repeat(motion.num_frames, 1)
         start = self.layout.qpos[self.root].start
@@ -61,10 +58,7 @@ class Skeleton:
         return qpos
 
     def qvel(self, motion: Motion) -> torch.Tensor:
-        """Return generalised velocities of each frame: central differences, one-sided at both ends.
-
-        Shape (num_frames, nv), float64.
-        """
+        """Return qvel of each frame by central differences, one-sided at both ends. Float64, shape (num_frames, nv)."""
         qvel = torch.zeros(motion.num_frames, self.model.nv, dtype=torch.float64)
         place = self.layout.qvel[self.root].start
         root_pos, root_quat = torch.from_numpy(motion.root_pos), torch.from_numpy(motion.root_quat)

@@ -71,10 +71,7 @@ def rotation_vector(quaternion: torch.Tensor) -> torch.Tensor:
 
 
 def first_axes(quaternion: torch.Tensor) -> torch.Tensor:
-    """First two columns of the rotation matrix: the x and the y axis of a body in the world.
-
-    Shape (..., 4) to (..., 6).
-    """
+    """First two columns of the rotation matrix, the body's x and y axis in the world. Shape (..., 4) to (..., 6)."""
     w, x, y, z = quaternion.unbind(-1)
     return torch.stack(
         [

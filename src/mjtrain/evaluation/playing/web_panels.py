@@ -250,10 +250,7 @@ class Panels:
     def _add_frame_slider(
         self, session: PolicySession | ReplaySession, num_frames: int, read: Callable[[], int]
     ) -> None:
-        """Add a slider that goes to a frame and shows the present one.
-
-        What the user chooses is not sent back: it would arrive late, and move the slider under the user's hand.
-        """
+        """Add a slider that goes to a frame and shows the present one."""
         shown = read()
         slider = self._gui.add_slider("Frame", min=0, max=num_frames - 1, step=1, initial_value=shown)
         asked: deque[int] = deque()
@@ -270,7 +267,7 @@ class Panels:
 
         def update() -> None:
             nonlocal shown
-            if not asked and read() != shown:
+            if not asked and read() != shown:  # what the user chooses would arrive late, under the user's hand
                 shown = slider.value = read()
 
         slider.on_update(chosen)

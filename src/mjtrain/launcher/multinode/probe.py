@@ -103,14 +103,11 @@ def _describe(
     folder: Path | None,
     *,
     count: bool = False,
-    resolve: Sequence[str] = (),
+    resolve: Sequence[str] = (),  # which may take seconds where DNS does not answer
     timeout_s: float = PROBE_TIMEOUT_S,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Return what `describe_host` finds on each host, with the number of GPUs if they count, and why others fail.
-
-    A name to resolve may take seconds where DNS does not answer.
-    """
+    """Return what `describe_host` finds on each host, with the number of GPUs if they count, and why others fail."""
     question = {"folder": None if folder is None else str(folder), "with_gpus": count, "names": list(resolve)}
     facts: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}

@@ -213,10 +213,7 @@ class Ppo(PPO):
         self._adapt_learning_rate(passenger.grad.item())
 
     def pop_kl(self) -> torch.Tensor | None:
-        """Return this rank's mean KL divergence over the mini-batches since the last call, in nats.
-
-        None with the fixed schedule, which does not measure it.
-        """
+        """Return this rank's mean KL divergence since the last call, in nats; None with the fixed schedule."""
         if not self._divergences:
             return None
         mean = torch.stack(self._divergences).mean()

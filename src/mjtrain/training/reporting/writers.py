@@ -53,12 +53,9 @@ class JsonlWriter(Writer):
         append_line(self._file, finite)
 
     def _restore(self) -> None:
-        """Continue in the file of this name, with the lines that it lacks if it was deleted or replaced.
-
-        If its folder is missing too, the run directory may come back.
-        """
+        """Continue in the file of this name, with the lines that it lacks if it was deleted or replaced."""
         if describe_absence(self._path.parent) is not None:
-            return
+            return  # the run directory may come back
         there = self._path.stat() if self._path.exists() else None
         if there is not None and os.path.samestat(there, os.fstat(self._file.fileno())):
             return
