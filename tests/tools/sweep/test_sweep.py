@@ -223,10 +223,15 @@ def test_a_trial_has_several_seeds(tmp_path: Path) -> None:
     seeds = {path.read_text().partition("\n  seed: ")[2].partition("\n")[0] for path in folder.rglob("launch.yaml")}
     assert seeds == {"0", "1000"}
 
-    # As if the sweep had been killed before it could tell the study how the trial ended.
+    # As if the sweep had been killed before it could tell the study how the trial ended, and a signal had prevented the
+    # last evaluation of its first run.
     journal = folder / "study.jsonl"
     *lines, _ = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines))
+    metrics = folder / best["runs"][0] / "metrics.jsonl"
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    rows[1] = {key: value for key, value in rows[1].items() if not key.startswith("eval")}
+    metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     outcome = finish(sweep(tmp_path, *command))
     assert outcome.status == 0, outcome.stderr
     assert "trial 0 continues: " in outcome.stdout

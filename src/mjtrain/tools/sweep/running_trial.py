@@ -150,12 +150,13 @@ class RunningTrial:
         metric, values = self._plan.metric, []
         for seed_index in range(self._plan.options.seeds_per_trial):
             self.seed_index = seed_index
-            if seed_index >= known and self._files().find_end()[0] != "done":
+            rows = self._files().read()
+            last = rows[-1:] if metric.startswith("eval/") else reversed(rows)  # an earlier evaluation is not the last
+            value = next((row[metric] for row in last if metric in row), None)
+            if seed_index >= known and (self._files().find_end()[0] != "done" or value is None):
                 if not self._interrupted:
                     self._start()
                 return
-            rows = self._files().read()
-            value = next((row[metric] for row in reversed(rows) if metric in row), None)
             if value is None:
                 self._fail(f"{metric} is not a finite number at the end (iteration {_count_iterations(rows)})")
                 return

@@ -9,9 +9,7 @@ from mjtrain.env.nan_guard import check_nan_resets
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.learner import IterationResult
 from mjtrain.runs.best_checkpoint import BestCheckpoint, read_best
-from mjtrain.runs.history import lines_backwards
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
 from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.runtime.text import count
 from mjtrain.training.hooks.base import Hook, HookContext
@@ -49,8 +47,8 @@ class BestHook(Hook):
         self._ranking = ranking
         self._save_interval = context.config.agent.save_interval
         self._best = _read_best_value(context, ranking)
-        value = _read_restored(context, ranking.metric)
-        if value is not None and ranking.is_better(value, self._best):  # the run was killed before it recorded this
+        value = context.from_main(context.read_restored().get(ranking.metric))
+        if value is not None and ranking.is_better(value, self._best):  # the run ended before it recorded this
             best = BestCheckpoint(metric=ranking.metric, value=value, iteration=context.learner.iteration)
             if context.learner.agree(context.report is None or record_best(context.run_dir, best, context.report)):
                 self._best = value
@@ -75,22 +73,7 @@ def _read_best_value(context: HookContext, ranking: Ranking) -> float | None:
     best = read_best(context.run_dir) if context.rank_context.is_main else None
     if best is not None and (best.metric != ranking.metric or best.iteration > context.learner.iteration):
         best = None  # by another metric, or of iterations that are repeated now
-    return _from_main(context, None if best is None else best.value)
-
-
-def _read_restored(context: HookContext, metric: str) -> float | None:
-    """Return a metric of the restored iteration, if metrics.jsonl still has it; every rank must call it."""
-    rows = MetricLines(lines_backwards(context.run_dir / METRICS_FILE) if context.rank_context.is_main else ())
-    last = next((row for row in rows if "event" not in row), {})
-    return _from_main(context, last.get(metric) if last.get("iteration") == context.learner.iteration else None)
-
-
-def _from_main(context: HookContext, number: float | None) -> float | None:
-    """Return on all ranks what the main rank gives."""
-    found = torch.tensor([0.0, 0.0] if number is None else [1.0, number], dtype=torch.float64)
-    device = context.rank_context.device
-    is_known, value = Collectives(device).sum(found.to(device)).tolist()
-    return value if is_known else None
+    return context.from_main(None if best is None else best.value)
 
 
 class NanHook(Hook):
@@ -238,8 +221,9 @@ class StopWhenHook(Hook):
         self._context = context
         self._conditions = [parse_stop_condition(text) for text in context.config.run.stop_when]
         if context.learner.iteration < context.last_iteration:
-            restored = {condition.metric: _read_restored(context, condition.metric) for condition in self._conditions}
-            self._ends(restored, context.learner.iteration)
+            row = context.read_restored()
+            names = [condition.metric for condition in self._conditions]
+            self._ends({name: context.from_main(row.get(name)) for name in names}, context.learner.iteration)
 
     def after_iteration(self, result: IterationResult) -> None:
         """Compare, unless the training ends here anyway; all ranks have the same metrics, so all of them end."""

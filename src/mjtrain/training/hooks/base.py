@@ -2,10 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from mjtrain.config import TrainConfig
 from mjtrain.env.base import TaskEnv
+from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.learner import IterationResult, Learner
+from mjtrain.runs.history import lines_backwards
+from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.reporting.report import RunReport
 
@@ -38,6 +44,19 @@ class HookContext:
 
     is_paused: bool = False
     """Whether the training ends here, saved, to be started again with hosts that wait; the same on all ranks."""
+
+    def read_restored(self) -> dict[str, Any]:
+        """Return what metrics.jsonl has of the restored iteration, on the main rank; empty for nothing."""
+        rows = MetricLines(lines_backwards(self.run_dir / METRICS_FILE) if self.rank_context.is_main else ())
+        last = next((row for row in rows if "event" not in row), {})
+        return last if last.get("iteration") == self.learner.iteration else {}
+
+    def from_main(self, number: float | None) -> float | None:
+        """Return on all ranks what the main rank gives; every rank must call it."""
+        found = torch.tensor([0.0, 0.0] if number is None else [1.0, number], dtype=torch.float64)
+        device = self.rank_context.device
+        is_known, value = Collectives(device).sum(found.to(device)).tolist()
+        return value if is_known else None
 
 
 class Hook:

@@ -2,11 +2,12 @@
 
 import contextlib
 import itertools
+import json
 import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class JsonlWriter(Writer):
     def __init__(self, path: Path, first_iteration: int) -> None:
         """Open the file and remove the lines of iterations after the first, and those that are broken; events stay."""
         self.num_broken = 0
+        self._first_iteration = first_iteration
         if path.exists():
             lines = path.read_bytes().splitlines(keepends=True)
             rows = [(line, parse_line(line)) for line in lines]
@@ -42,6 +44,8 @@ class JsonlWriter(Writer):
     def write(self, metrics: dict[str, Any]) -> None:
         """Append a line; numbers that JSON does not have become null.
 
+        The line of the first iteration, which an earlier start wrote, is replaced.
+
         Raises:
             OSError: The line could not be written; the file is unchanged.
         """
@@ -50,7 +54,12 @@ class JsonlWriter(Writer):
             for key, value in metrics.items()
         }
         self._restore()
-        append_line(self._file, finite)
+        if metrics["iteration"] == self._first_iteration:
+            lines = self._path.read_bytes().splitlines()
+            others = [line for line in lines if _key(line) != self._first_iteration]
+            self._replace([*others, json.dumps(finite).encode()])
+        else:
+            append_line(self._file, finite)
 
     def _restore(self) -> None:
         """Continue in the file of this name, with the lines that it lacks if it was deleted or replaced."""
@@ -64,6 +73,10 @@ class JsonlWriter(Writer):
         if there is not None:
             theirs = {_key(line): line for line in self._path.read_bytes().splitlines()}
             lines = [theirs.pop(_key(line), line) for line in lines] + list(theirs.values())
+        self._replace(lines)
+
+    def _replace(self, lines: Iterable[bytes]) -> None:
+        """Replace all lines of the file."""
         write_whole(self._path, b"".join(line + b"\n" for line in lines))
         self._file.close()
         self._file = self._path.open("a+b", buffering=0)
