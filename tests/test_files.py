@@ -14,6 +14,7 @@ from mjtrain.runtime import files
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import (
     check_writable,
+    describe_absence,
     find_partials,
     read_regular,
     remove_partials,
@@ -22,6 +23,7 @@ from mjtrain.runtime.files import (
     write_out,
     write_whole,
 )
+from support.frozen import dead_file_system
 from support.machine import patience
 
 
@@ -179,3 +181,15 @@ def test_what_cannot_be_written_is_said_before_any_work(
     with pytest.raises(RequestError) as error:
         check_writable("--out", Path(name))
     assert str(error.value).startswith(f"--out {name}: {problem}")
+
+
+def test_a_file_system_without_a_server_is_not_taken_for_a_missing_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_dir", os.path.isdir)  # as in Python 3.14: no error is raised
+    assert describe_absence(tmp_path) is None
+    (tmp_path / "file").touch()
+    for gone in ("file", "file/folder", "folder/folder"):
+        assert describe_absence(tmp_path / gone) == "is missing (deleted or renamed)"
+    with dead_file_system(tmp_path):
+        assert describe_absence(tmp_path) == "cannot be reached (Transport endpoint is not connected)"

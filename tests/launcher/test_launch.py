@@ -313,7 +313,8 @@ def test_an_exception_that_cannot_travel_is_described() -> None:
     assert "and a lock" in caught.value.__notes__[0]
 
 
-def test_a_rank_can_end_what_it_has_forked() -> None:
+@pytest.mark.parametrize("how", [CPU, TWO], ids=["in this process", "spawned"])
+def test_a_rank_can_end_what_it_has_forked(how: LaunchConfig) -> None:
     join_s = patience(10)
 
     def fork(context: RankContext) -> set[int | None]:
@@ -325,7 +326,7 @@ def test_a_rank_can_end_what_it_has_forked() -> None:
             process.join(join_s)
         return {process.exitcode for process in processes}
 
-    assert mjtrain.launch(fork, launch=TWO) == {-signal.SIGTERM}
+    assert mjtrain.launch(fork, launch=how) == {-signal.SIGTERM}
 
 
 def test_a_function_is_started_again() -> None:

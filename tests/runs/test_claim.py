@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -88,6 +89,18 @@ def test_the_claim_ends_with_its_process(tmp_path: Path) -> None:
         other.kill()
         other.wait()
     assert not is_claimed(tmp_path)
+
+
+def test_the_claim_ends_although_a_fork_is_left(tmp_path: Path) -> None:
+    with claim_run_dir(tmp_path):
+        process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        process.start()
+        assert is_claimed(tmp_path)
+    try:
+        assert not is_claimed(tmp_path)
+    finally:
+        process.kill()
+        process.join()
 
 
 def test_asking_never_takes_the_lock(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.file_locks import is_locked, lock, open_lock_file
+from mjtrain.runtime.file_locks import is_locked, lock, open_lock_file, unlock
 from mjtrain.runtime.files import read_regular
 
 LOCK_FILE = ".lock"
@@ -93,6 +93,8 @@ def claim_run_dir(run_dir: Path) -> Iterator[Claim]:
                     os.utime(descriptor, ns=(times.st_atime_ns, times.st_mtime_ns))
             raise
     finally:
+        with contextlib.suppress(OSError):
+            unlock(descriptor)  # a process that the task has forked may outlive the training
         os.close(descriptor)
         with contextlib.suppress(OSError):
             run_dir.rmdir()  # of a new run that was refused: NFS keeps an open file until it is closed

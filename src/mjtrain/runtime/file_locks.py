@@ -46,6 +46,15 @@ def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
     return True
 
 
+def unlock(descriptor: int) -> None:
+    """Give the lock of an open file back, also where a fork of this process has inherited the file.
+
+    Raises:
+        OSError: The file system has no locks.
+    """
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, 0, 0, 0, 0))
+
+
 def is_locked(path: Path) -> bool:
     """Tell whether any process has locked a file; this asks, and takes no lock even for a moment.
 

@@ -52,9 +52,12 @@ def remove_partials(folders: Iterable[Path]) -> None:
 def describe_absence(folder: Path) -> str | None:
     """Say why a folder cannot be used now, after its name; None if it exists."""
     try:
-        return None if folder.is_dir() else "is missing (deleted or renamed)"
+        mode = folder.stat().st_mode  # Path.is_dir of Python 3.14 takes a file system without a server for missing
+    except (FileNotFoundError, NotADirectoryError):
+        mode = 0
     except OSError as error:  # its file system does not respond, as one of FUSE or NFS whose server is gone
         return f"cannot be reached ({error.strerror})"
+    return None if stat.S_ISDIR(mode) else "is missing (deleted or renamed)"
 
 
 @contextlib.contextmanager

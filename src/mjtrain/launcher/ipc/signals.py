@@ -4,13 +4,37 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
 from mjtrain.runtime.errors import StoppedError
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+in_forks: list[Callable[[], None]] = []
+"""Called in each fork of this process, the newest first: a fork obeys signals as if this process had no handlers."""
+
+_masks = threading.local()
+
+
+def _hold_signals() -> None:
+    """Before a fork: block signals, as Python drops those that reach a fork in its first moment."""
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS) if in_forks else None
+
+
+def _release_signals() -> None:
+    if _masks.before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
+def _give_up_signals() -> None:
+    while in_forks:
+        in_forks.pop()()
+    _release_signals()
+
+
+os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_give_up_signals)
 
 
 class StopSignals:
@@ -33,11 +57,22 @@ class StopSignals:
                 if signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN:
                     continue
                 self._before[signum] = signal.signal(signum, self._handle)
+            in_forks.append(self._give_up)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.replaced = bool(self._before) and signal.getsignal(signal.SIGINT) != self._handle
-        for signum, handler in self._before.items():
+        if self._give_up in in_forks:  # not in a fork
+            in_forks.remove(self._give_up)
+        self._restore(self._before)
+
+    def _give_up(self) -> None:
+        """In a fork: restore the handlers, except of signals that the function handles itself."""
+        self._restore([signum for signum in self._before if signal.getsignal(signum) == self._handle])
+
+    def _restore(self, signums: Iterable[int]) -> None:
+        for signum in signums:
+            handler = self._before[signum]
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
     def _handle(self, signum: int, _: FrameType | None) -> None:

@@ -16,7 +16,7 @@ from mjtrain.launcher.failure import shorten, summarise
 from mjtrain.launcher.faults.injector import make_heartbeat
 from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
-from mjtrain.launcher.ipc.signals import STOP_SIGNALS
+from mjtrain.launcher.ipc.signals import STOP_SIGNALS, in_forks
 from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.launcher.rank.rank_rendezvous import is_complaint, open_job_store
@@ -95,10 +95,7 @@ class SupervisorClient:
         for stream, received in zip((1, 2), receive_descriptors(self._connection, 2), strict=True):
             os.dup2(received, stream)
             os.close(received)
-        self._mask: set[int] = set()
-        os.register_at_fork(
-            before=self._hold_signals, after_in_parent=self._release_signals, after_in_child=self._disown
-        )
+        in_forks.append(self._disown)
         stacks = stack_file(scratch, context.rank).open("w")
         faulthandler.enable(stacks)
         faulthandler.register(STACK_SIGNAL, stacks, all_threads=True)
@@ -146,20 +143,12 @@ class SupervisorClient:
         """Say that a fault is about to be injected; the supervisor reads this even if the process ends at once."""
         self.sender.send("injected", fault=fault, phase=heartbeat.current.phase)
 
-    def _hold_signals(self) -> None:
-        """Before a fork: block signals, as Python drops those that reach a fork in its first moment."""
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-
-    def _release_signals(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-
     def _disown(self) -> None:
         """In a fork of this rank: give up its connection, which says that the rank lives, and obey signals."""
         self._connection.close()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for signum in STOP_SIGNALS[1:]:
             signal.signal(signum, signal.SIG_DFL)
-        self._release_signals()
 
     def _on_signal(self, signum: int, _: Any) -> None:
         if self._interrupted:
