@@ -90,6 +90,24 @@ def test_a_restart_does_without_log_files_where_none_can_be_written(
         run([], launch=launch)
 
 
+def test_a_working_directory_that_is_deleted_meanwhile_does_not_hide_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it a start fails in its imports, however often it is repeated."""
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(LaunchConfig(gpu_ids=None, num_workers=2, max_restarts=1, torchrunx_log_dir=""))
+
+    def fail(*_: object) -> RunResult:
+        tmp_path.rmdir()
+        return RunResult(failure=FAILED)
+
+    words = r"was killed by SIGSEGV \(not started again: the working directory does not exist any more"
+    with pytest.raises(RankFailedError, match=words):
+        run_spawned(LaunchRequest(plan=plan, fn=print), fail)
+    with pytest.raises(RequestError, match="the working directory does not exist any more"):
+        run_spawned(LaunchRequest(plan=plan, fn=print), fail)
+
+
 def test_a_stop_that_was_not_saved_is_another_error_than_one_that_was() -> None:
     with pytest.raises(NotSavedError) as stop:
         run([RunResult(stop_signal=signal.SIGTERM, not_saved_s=60.0)])

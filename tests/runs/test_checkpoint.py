@@ -1,6 +1,7 @@
 import errno
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from mjtrain.runs import checkpoint
 from mjtrain.runs.checkpoint import (
     checkpoint_path,
     find_valid_checkpoint,
+    hold_checkpoint,
     list_checkpoints,
     load_checkpoint,
     prune_checkpoints,
@@ -149,3 +151,13 @@ def test_a_disk_that_takes_no_more_is_an_os_error(tmp_path: Path) -> None:
     assert done.stdout.split() == ["OSError", str(errno.EFBIG)], done.stderr
     assert load_checkpoint(path, "cpu") == {"iter": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_threads_read_a_held_checkpoint_that_was_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "model_1.pt"
+    save_checkpoint(path, {"iter": torch.zeros(1 << 20)})
+    whole = path.read_bytes()
+    hold_checkpoint(path)
+    path.unlink()
+    with ThreadPoolExecutor(8) as pool:
+        assert all(data == whole for data in pool.map(lambda _: read_checkpoint(path), range(32)))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.runtime.files import check_working_directory
 from mjtrain.runtime.standard_streams import (
     flush_standard_streams,
     lenient_streams,
@@ -151,7 +152,7 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
         if args == ["--version"]:
             print(f"mjtrain {version('mjtrain')}")
             return
-        _check_folder()
+        check_working_directory()
         body(args)
     except RequestError as error:
         for line in (str(error), *getattr(error, "__notes__", ())):
@@ -186,14 +187,6 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
         print(final_message(error), file=sys.stderr)
         sys.exit(1)
     _can_be_read()  # or Python would complain at its end
-
-
-def _check_folder() -> None:
-    """Check that the working directory was not deleted, or MKL would end the import of torch with other words."""
-    try:
-        Path.cwd()
-    except FileNotFoundError as error:
-        raise RequestError("the working directory does not exist any more; change to another folder") from error
 
 
 def _describe_path(error: Exception, args: Sequence[str]) -> str | None:

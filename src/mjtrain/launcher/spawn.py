@@ -21,6 +21,7 @@ from mjtrain.launcher.job.spawner import JOB_NAME, Job
 from mjtrain.launcher.job.supervisor import Supervisor
 from mjtrain.launcher.planning.membership import Membership, TooFewLeftError
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.files import check_working_directory
 from mjtrain.runtime.processes import is_ending
 from mjtrain.runtime.standard_streams import write_to_stderr
 
@@ -73,7 +74,8 @@ def run_spawned(
     It is also called again, and that is not counted, where it has paused because hosts wait to be taken in.
 
     Raises:
-        RequestError: The log folder cannot be written, or a rank found that the request is wrong.
+        RequestError: The log folder cannot be written, the working directory was deleted, or a rank found that the
+            request is wrong.
         Exception: The first exception that any rank raised.
         RankFailedError: A rank ended without one, or hung.
         KeyboardInterrupt: The job was stopped by SIGINT.
@@ -84,6 +86,7 @@ def run_spawned(
 
 
 def _run_until_done(request: LaunchRequest, run_once: RunOnce, find_returned: FindReturned) -> Any:
+    check_working_directory()
     plan, membership = request.plan, Membership(request.plan)
     payload = pickle_function(request)
     starts = restarts = quick_failures = 0
@@ -114,10 +117,11 @@ def _run_until_done(request: LaunchRequest, run_once: RunOnce, find_returned: Fi
         restarts += 1
         before, progress = progress, request.saved_progress()
         try:
+            check_working_directory()
             returned = find_returned(membership.lost) if membership.lost else ()
             culprit = failure.rank if failure.is_attributed else None
             change = membership.after_failure(culprit, result.lost_nodes, progress, returned)
-        except TooFewLeftError as error:
+        except (TooFewLeftError, RequestError) as error:
             raise replace(failure, summary=f"{failure.summary} (not started again: {error})").to_error() from None
         quick_failures = 0 if result.ran_s >= STEADY_S or progress > before else quick_failures + 1
         back_off_s = min(2.0**quick_failures, MAX_BACK_OFF_S)

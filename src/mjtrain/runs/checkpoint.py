@@ -10,6 +10,7 @@ import io
 import os
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +29,8 @@ _CHUNK_SIZE = 1 << 20
 _MAX_HELD = 4
 _held: dict[Path, IO[bytes]] = {}
 """Open files of `hold_checkpoint`."""
+_held_lock = threading.Lock()
+"""Several threads may load policies; an open file has one position for all of them."""
 
 
 class CheckpointError(RequestError):
@@ -113,11 +116,12 @@ def hold_checkpoint(path: Path) -> None:
     """
     with contextlib.suppress(OSError):
         file = open_regular(path)
-        if path in _held:
-            _held.pop(path).close()
-        _held[path] = file
-        if len(_held) > _MAX_HELD:
-            _held.pop(next(iter(_held))).close()
+        with _held_lock:
+            if path in _held:
+                _held.pop(path).close()
+            _held[path] = file
+            if len(_held) > _MAX_HELD:
+                _held.pop(next(iter(_held))).close()
 
 
 def _read(path: Path) -> bytes:
@@ -126,10 +130,11 @@ def _read(path: Path) -> bytes:
         try:
             data = read_regular(path)
         except FileNotFoundError:
-            if path not in _held:
-                raise CheckpointError(f"checkpoint {path}: no such file") from None
-            _held[path].seek(0)
-            data = _held[path].read()
+            with _held_lock:
+                if path not in _held:
+                    raise CheckpointError(f"checkpoint {path}: no such file") from None
+                _held[path].seek(0)
+                data = _held[path].read()
     except OSError as error:
         raise CheckpointError(f"checkpoint {path}: cannot be read ({error.strerror})") from error
     body, trailer = data[:-_TRAILER_SIZE], data[-_TRAILER_SIZE:]

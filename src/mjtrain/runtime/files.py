@@ -30,6 +30,18 @@ def shorten(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
+def check_working_directory() -> None:
+    """Check that the working directory was not deleted, or MKL would end the import of torch with other words.
+
+    Raises:
+        RequestError: It was.
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise RequestError("the working directory does not exist any more; change to another folder") from error
+
+
 def partial_path(path: Path) -> Path:
     """Name the file or folder that is written before it gets the name of `path`; nobody can guess the name."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
