@@ -89,6 +89,8 @@ def test_a_buffer_keeps_the_newest_rollouts_and_is_restored() -> None:
     other = RolloutBuffer(3)
     other.load_state_dict(buffer.state_dict(), 5, "cpu")
     assert other.state_dict() == {}
+    again.append({"other camera": torch.ones(4, 2, 3, dtype=torch.uint8), "flat": torch.ones(4, 1)})
+    assert set(again.draw(200)["flat"].flatten().tolist()) == {1.0}, "the student reads another group since a resume"
 
 
 @pytest.mark.parametrize("appended", range(1, 8))

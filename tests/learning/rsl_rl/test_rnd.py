@@ -97,8 +97,22 @@ def test_a_checkpoint_without_rnd_is_refused(tmp_path: Path) -> None:
         assert "counters" not in torch.load(tmp_path / "model_0.pt", weights_only=True)
         make_runner(context, config).resume(tmp_path / "model_0.pt", config.task)
 
-    with pytest.raises(RequestError, match=r"does not fit the networks of this run \('rnd_state_dict'\)"):
+    with pytest.raises(RequestError, match=r"was trained without --learner-config algorithm\.rnd_cfg; leave it out"):
         mjtrain.launch(resume, launch=ONE)
+
+
+def test_its_settings_are_those_of_the_command_that_resumes(tmp_path: Path) -> None:
+    def resume(context: RankContext, config: TrainConfig) -> float:
+        path = tmp_path / "model_0.pt"
+        make_runner(context, curious()).save(path, {"task": config.task})
+        runner = make_runner(context, config)
+        runner.resume(path, config.task)
+        rnd: Any = runner.alg.rnd  # pyright: ignore[reportAttributeAccessIssue]
+        return rnd.optimizer.param_groups[0]["lr"]
+
+    assert mjtrain.launch(resume, curious(learning_rate=0.25), launch=ONE) == 0.25
+    with pytest.raises(RequestError, match=r"run: rnd predictor.2.weight has shape \(2, 16\) .* and \(3, 16\) here$"):
+        mjtrain.launch(resume, curious(num_outputs=3), launch=ONE)
 
 
 def test_what_it_looks_at_must_be_said() -> None:

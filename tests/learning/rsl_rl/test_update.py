@@ -79,3 +79,14 @@ def test_an_optimiser_goes_on_fused_or_not_as_the_device_has_it(saves_fused: boo
     step(other, resumed)
     for mine, its in zip(other.parameters(), network.parameters(), strict=True):
         torch.testing.assert_close(mine, its, rtol=0.0, atol=1e-12)
+
+
+def test_moments_of_parameters_of_other_shapes_are_left_out() -> None:
+    """A fused step would read beyond their end."""
+    half, whole = torch.nn.Linear(3, 2), torch.nn.Linear(3, 4)
+    optimizer, other = (make_fast(torch.optim.Adam(net.parameters()), net) for net in (half, whole))
+    half(torch.randn(7, 3)).square().mean().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    keep_settings(state, other)
+    assert state["state"] == {}

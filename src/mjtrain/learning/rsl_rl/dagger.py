@@ -155,8 +155,9 @@ class RolloutBuffer:
 
     def append(self, rollout: Mapping[str, torch.Tensor]) -> None:
         """Take in a rollout in place of the oldest one. Shape (num_samples, ...) of each field."""
-        if not self._fields:
+        if self._fields.keys() != rollout.keys():  # the first one, here or since the student reads other groups
             self._fields = {name: values.new_empty(self._capacity, *values.shape) for name, values in rollout.items()}
+            self._next = self._filled = 0
         for name, values in rollout.items():
             self._fields[name][self._next].copy_(values)
         self._next = (self._next + 1) % self._capacity

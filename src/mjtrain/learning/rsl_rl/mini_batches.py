@@ -86,12 +86,18 @@ def make_fast(optimizer: torch.optim.Optimizer, *networks: nn.Module) -> torch.o
 def keep_settings(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
     """Let the state of an optimiser continue with this one's settings, such as fused or not; its step size stays.
 
-    The moments of another kind of optimiser are left out.
+    The moments of another kind of optimiser are left out, and those of networks whose parameters have other shapes: a
+    network that is symmetric by construction has fewer than the same one without ties. Torch does not compare shapes,
+    and a fused step would read beyond the end of the moments.
 
     Args:
         state: To be loaded; changed in place.
         optimizer: Will load it.
     """
+    shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]
+    moments = [(index, value) for index, values in state["state"].items() for value in values.values()]
+    if any(torch.is_tensor(value) and value.ndim and value.shape != shapes[index] for index, value in moments):
+        state["state"] = {}
     for theirs, ours in zip(state["param_groups"], optimizer.param_groups, strict=False):
         if theirs.keys() - ours.keys() and ours.keys() - theirs.keys():  # other versions of a kind only add settings
             state["state"] = {}

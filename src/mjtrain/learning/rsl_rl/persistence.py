@@ -40,8 +40,13 @@ def load_networks(
     Raises:
         RequestError: It does not fit; the message names the first tensor that differs.
     """
-    mine = algorithm.save()
-    for part in networks:
+    mine, rnd = algorithm.save(), _rnd_of(algorithm) if optimizer else None
+    if rnd is not None and "rnd_state_dict" not in content:
+        raise RequestError(
+            f"checkpoint {path}: was trained without --learner-config algorithm.rnd_cfg; leave it out, or begin a new "
+            "run"
+        )
+    for part in [*networks, *(["rnd"] if rnd is not None else [])]:
         key = f"{part}_state_dict"
         if key not in content:
             raise RequestError(f"checkpoint {path}: has no {part}; it is not a checkpoint of a training")
@@ -57,11 +62,14 @@ def load_networks(
             )
     if optimizer and "optimizer_state_dict" in content:
         keep_settings(content["optimizer_state_dict"], algorithm.optimizer)
+    if rnd is not None:  # its step size is fixed, so that of the command
+        content["rnd_optimizer_state_dict"]["param_groups"] = rnd.optimizer.state_dict()["param_groups"]
     parts = dict.fromkeys(networks, True) | {"optimizer": optimizer, "rnd": optimizer}
     try:
         algorithm.load(content, parts, strict=True)
     except (RuntimeError, KeyError, ValueError) as error:
-        raise RequestError(f"checkpoint {path}: does not fit the networks of this run ({error})") from error
+        reason = next(iter(str(error).splitlines()[1:]), str(error)).strip()  # torch lists problems below a heading
+        raise RequestError(f"checkpoint {path}: does not fit the networks of this run ({reason})") from error
 
 
 def get_counters(algorithm: PPO | Distillation) -> dict[str, int]:
