@@ -60,6 +60,8 @@ def test_play_of_a_task_needs_no_run() -> None:
         ({"gpu_ids": (0, 1)}, "--gpu-ids 0 1: play uses one GPU"),
         ({"checkpoint": "model_99.pt"}, "model_99.pt"),
         ({"episodes": 0}, "--episodes 0"),
+        ({"episodes": "all"}, "^--episodes: is the string 'all'; give a whole number$"),
+        ({"env": {}}, "^env: is a dict; give an EnvConfig, "),
     ],
 )
 def test_what_play_cannot_do_is_said(cartpole_run: Path, options: dict[str, Any], words: str) -> None:
@@ -330,3 +332,51 @@ def test_a_task_is_a_name_a_path_or_a_config() -> None:
         mjtrain.make_env(None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(RequestError, match=r"no such file nowhere\.py"):
         mjtrain.make_env(Path("nowhere.py:make"))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"env": {"decimation": 2}}, "env: is a dict; give an EnvConfig, a GymnasiumConfig, a VecEnvConfig or an Mjl"),
+        ({"env": None}, "env: is None; give an EnvConfig, "),
+        ({"env": mjtrain.EnvConfig}, "env: is <class 'mjtrain.config.env.EnvConfig'>; give an EnvConfig, "),
+        ({"agent": {}}, "agent: is a dict; give an AgentConfig"),
+        ({"launch": {"gpu_ids": None}}, "launch: is a dict; give a LaunchConfig"),
+        ({"motion": 5}, "--motion: is the number 5; give a string"),
+        ({"without": "rewards.alive"}, r"--without: is the string 'rewards.alive'; give a tuple, such as \(.*,\)"),
+    ],
+)
+def test_what_is_not_of_its_type_is_said_before_it_is_used(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=f"^{message}"):
+        mjtrain.train("Cartpole-Balance", **options)
+
+
+def test_a_task_with_parts_of_other_types_is_refused(tmp_path: Path) -> None:
+    task = load_task("Cartpole-Balance")
+    for field, value, message in (
+        ("env", {}, "env: is a dict; give an EnvConfig, "),
+        ("name", 5, "TaskConfig.name 5: must be a file name"),
+        ("num_envs_gpu", "many", "num_envs_gpu of the task: is the string 'many'; give a whole number"),
+    ):
+        with pytest.raises(RequestError, match=f"^{message}"):
+            mjtrain.train(replace(task, **{field: value}), max_iterations=1, log_root=tmp_path, launch=CPU)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(RequestError, match=r"^env: is a dict; "):
+        mjtrain.make_vec(replace(task, env={}))
+
+
+def test_launch_says_what_it_takes() -> None:
+    function: Any = 5
+    options: Any = {"gpu_ids": None}
+    with pytest.raises(RequestError, match=r"^launch: 5 is not a function; give one that takes a RankContext$"):
+        mjtrain.launch(function)
+    with pytest.raises(RequestError, match=r"^launch: is a dict; give a LaunchConfig$"):
+        mjtrain.launch(print, launch=options)
+    with pytest.raises(RequestError, match=r"^--hostnames: is the string 'a'; give a tuple"):
+        mjtrain.launch(print, launch=mjtrain.LaunchConfig(hostnames="a"))  # pyright: ignore[reportArgumentType]
+
+
+def test_an_index_of_the_cpu_is_dropped() -> None:
+    assert str(mjtrain.make_env("Cartpole-Balance", num_envs=1, device="cpu:0").device) == "cpu"
+    with pytest.raises(RequestError, match=r"^--observations 0\.5: must be a whole number, at least 1$"):
+        mjtrain.export("Cartpole-Balance", observations=0.5)  # pyright: ignore[reportArgumentType]

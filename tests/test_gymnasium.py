@@ -126,6 +126,11 @@ def test_some_worlds_can_be_reset(env: TaskVectorEnv) -> None:
         env.reset(options={"reset_mask": mask[:3]})
     with pytest.raises(RequestError, match="a seed is for all worlds"):
         env.reset(seed=1, options={"reset_mask": mask})
+    with pytest.raises(RequestError, match="reset_mask: cannot be read as a tensor"):
+        env.reset(options={"reset_mask": "all"})
+    with pytest.raises(RequestError, match=f"seed {2**63}: must be at most"):
+        env.reset(seed=2**63)
+    assert env.step(np.zeros((4, 1)))[1].shape == (4,), "the worlds are still there"
 
 
 def test_wrappers_of_gymnasium_work(env: TaskVectorEnv) -> None:
@@ -205,6 +210,8 @@ def test_tensors_stay_tensors() -> None:
     assert (infos["final_obs"][ended] - observations[ended]).abs().max() > 0.1
     with pytest.raises(ValueError, match=r"actions have the shape \(4,\); give \(4, 1\)"):
         env.step(torch.zeros(4))
+    with pytest.raises(RequestError, match="actions: cannot be read as a tensor"):
+        env.step(None)
     env.close()
 
 
@@ -235,8 +242,11 @@ def test_groups_and_images_are_a_dictionary() -> None:
         ({"num_envs": 0}, "num_envs 0: must be a whole number, at least 1"),
         ({"num_envs": 2.5}, "num_envs 2.5: must be a whole number, at least 1"),
         ({"num_threads": 0}, "num_threads 0: must be a whole number, at least 1"),
-        ({"engine": "Native"}, "--engine Native: give auto, native or warp"),
+        ({"engine": "Native"}, "--engine Native: choose from auto, native, warp"),
         ({"device": "gpu"}, "device gpu: "),
+        ({"device": "meta"}, 'device meta: give "cpu", or a GPU such as "cuda:0"'),
+        ({"groups": ()}, r"groups=\(\): give an observation group by its name, or several"),
+        ({"groups": 5}, "groups=5: give an observation group"),
     ],
 )
 def test_what_cannot_be_is_said(options: dict, words: str) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from mjtrain.config import (
+    AgentConfig,
+    AnyEnvConfig,
     EngineName,
     EnvConfig,
     ImitationConfig,
@@ -23,6 +25,7 @@ from mjtrain.config import (
     TrainConfig,
     to_plain,
 )
+from mjtrain.config.type_check import find_option_problems, show, with_article
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
 from mjtrain.launcher import NotSavedError, check_thread, launch, rendezvous, run_plan
 from mjtrain.runs.bundle import WEIGHTS
@@ -88,6 +91,8 @@ def make_train_config(task: str | Path | TaskConfig, **options: Any) -> TrainCon
     name = resolve_task_name(task) if isinstance(task, str) else defaults.name or CUSTOM
     agents = None if defaults.agent_gpu is None or "agent" in options else (defaults.agent, defaults.agent_gpu)
     env, agent = options.pop("env", defaults.env), options.pop("agent", defaults.agent)
+    _check_env(env)
+    _check_kind("agent", agent, AgentConfig)
     return TrainConfig(
         task=name,
         env=env,
@@ -100,9 +105,21 @@ def make_train_config(task: str | Path | TaskConfig, **options: Any) -> TrainCon
     )
 
 
+def _check_kind(name: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise RequestError(f"{name}: is {show(value)}; give {with_article(kind.__name__)}")
+
+
+def _check_env(env: Any) -> None:
+    if not isinstance(env, AnyEnvConfig):
+        wanted = "an EnvConfig, a GymnasiumConfig, a VecEnvConfig or an MjlabConfig"
+        raise RequestError(f"env: is {show(env)}; give {wanted}")
+
+
 def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     """Train as configured and return what the main rank returns; raises as `train` does."""
     check_thread()
+    _check_kind("launch", launch, LaunchConfig)
     request = resolve_training(config, launch)
     if (missing := find_missing_teacher(request.config)) is not None:
         _train_teacher(missing, request)
@@ -244,11 +261,15 @@ def _make_worlds(
     size = default_num_envs(config, device) if num_envs is None else num_envs
     threads = count_cores() if num_threads is None else num_threads
     for name, number, least in (("num_envs", size, 1), ("num_threads", threads, 1), ("seed", seed, 0)):
-        if not isinstance(number, SupportsIndex) or index(number) < least:
-            raise RequestError(f"{name} {number}: must be a whole number, at least {least}")
+        _check_whole(name, number, least)
     config = replace(config, env=resolve_motions(config.env)[0], run=replace(config.run, num_envs=index(size)))
     check_seed("seed", seed)
     return make_worlds(RankContext(device=device, seed=index(seed), num_threads=index(threads)), config)
+
+
+def _check_whole(name: str, number: Any, least: int) -> None:
+    if not isinstance(number, SupportsIndex) or index(number) < least:
+        raise RequestError(f"{name} {number}: must be a whole number, at least {least}")
 
 
 def _read_device(device: "str | torch.device") -> str:
@@ -256,10 +277,12 @@ def _read_device(device: "str | torch.device") -> str:
 
     try:
         found = torch.device(device)
+        if found.type not in ("cpu", "cuda"):
+            raise RequestError(f'device {device}: give "cpu", or a GPU such as "cuda:0"')
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError, TypeError) as error:  # the second where PyTorch was built without CUDA
         raise RequestError(f"device {device}: {str(error).splitlines()[0]}") from error
-    return str(found)
+    return "cpu" if found.type == "cpu" else str(found)  # Warp has no index for the CPU
 
 
 def make_vec(
@@ -337,7 +360,10 @@ def play(
     config = _with_play_options({**options, **({"trust_run": True} if _is_trusted(run, trust) else {})})
     found = find_task_to_play(run, config) if isinstance(run, TaskConfig) else find_run_to_play(_place(run), config)
     print_notices(found)
-    return measure_run(found if env is None else replace(found, env=resolve_motions(env)[0]), config)
+    if env is not None:
+        _check_env(env)
+        found = replace(found, env=resolve_motions(env)[0])
+    return measure_run(found, config)
 
 
 def measure_run(run: "TrainedRun", config: PlayConfig) -> dict[str, Any]:
@@ -392,8 +418,7 @@ def export(
     """
     from mjtrain.evaluation.export.export_policy import export_policy, find_run_to_export
 
-    if observations < 1:
-        raise RequestError(f"--observations {observations}: must be at least 1")
+    _check_whole("--observations", observations, 1)
     name = None if checkpoint is None else str(checkpoint)
     found = find_run_to_export(_place(run), name, str(log_root), trust=_is_trusted(run, trust))
     print_notices(found)
@@ -453,7 +478,10 @@ def _with_play_options(options: dict[str, Any]) -> PlayConfig:
     for option in options:
         if option not in known:
             raise RequestError(f"play() has no option {option}; available: env, {', '.join(known)}")
-    return PlayConfig(**_to_plain_options(options))
+    config = PlayConfig(**_to_plain_options(options))
+    if problems := find_option_problems(config):
+        raise RequestError.of(problems)
+    return config
 
 
 def _to_plain_options(options: dict[str, Any]) -> dict[str, Any]:

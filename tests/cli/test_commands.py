@@ -15,6 +15,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import mjtrain
+from mjtrain.cli.train import main
 from mjtrain.config import LaunchConfig, RunConfig
 from mjtrain.training.reporting.console import STEADY_ITERATIONS
 from support import commands
@@ -119,6 +120,25 @@ def test_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     assert memory["available_bytes"] > memory["total_bytes"]
     assert memory["summary"].startswith("301 kB per rank (301 kB for a rollout), of ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_says_what_the_start_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("nothing")
+    url = f"file://{tmp_path}"
+    for words, message in (
+        (f"--load {tmp_path}/file", f"checkpoint {tmp_path}/file: not a complete checkpoint of plain values"),
+        (f"--log-root {tmp_path}/file/logs", f"--log-root {tmp_path}/file/logs: cannot be written ({tmp_path}/file is"),
+        (f"--checkpoint-url {url}/file/run", f"--checkpoint-url {url}/file/run: "),
+        (f"--resume {url}/nothing", f"--resume {url}/nothing: no checkpoint found"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["Cartpole-Balance", "--gpu-ids", "None", "--dry-run", *words.split()])
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err
+    for resume in ([], ["--resume", "auto"]):
+        flags = ["--dry-run", *resume, "--log-root", f"{tmp_path}/logs", "--checkpoint-url", f"{url}/new/run"]
+        main(["Cartpole-Balance", "--gpu-ids", "None", *flags])
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_one_process_leaves_a_complete_run(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from mjtrain.deployment import control_loop
 from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.commands import Commands
 from mjtrain.deployment.control_loop import COMPLETED, Controller, Phases, TickLog
-from mjtrain.deployment.limits import Limits
+from mjtrain.deployment.limits import Guard, Limits
 from mjtrain.deployment.packets import PacketError, UdpRobot, decode_targets, encode_readings
 from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.deployment.robot import Readings
@@ -312,6 +312,14 @@ def test_limits_stop_the_robot(change: dict[str, Any], cause: str, tmp_path: Pat
     wait_until(lambda: played.told[-1].state == "stop", "stop")
 
 
+def test_a_small_angle_is_not_said_to_be_zero() -> None:
+    readings = Readings(positions={}, velocities={}, sensors={"up": np.array([0.0, 0.002, 1.0])})
+    metadata = {**METADATA, "sensors": {"up": {"type": "framezaxis", "object": "world", "reference": "base"}}}
+    guard = Guard(metadata, Limits(tilt=0.001))
+    readings.sensors["up"] /= np.linalg.norm(readings.sensors["up"])
+    assert guard.find_exceeded(readings, 0.0, 0) == "the base is tilted by 0.002 rad (--max-tilt 0.001)"
+
+
 def test_limits_stop_a_robot_within_a_long_control_period(tmp_path: Path) -> None:
     played = PlayedRobot()
 
@@ -410,6 +418,13 @@ def test_a_command_has_the_size_that_the_metadata_says() -> None:
     assert Commands(metadata, ()).current["velocity"].tolist() == [0.0, 0.0, 0.0]
     with pytest.raises(RequestError, match=r"--command 1: give .*ahead, left, turn"):
         Commands(metadata, (1.0,))
+    assert Commands(metadata, (9.0, 0.0, 0.0)).notices == [], "an older export has no bounds"
+    described["controls"] = {"ahead": [-1.0, 1.0], "left": [-0.5, 0.5], "turn": [-1.0, 1.0]}
+    assert Commands(metadata, (1.0, -0.5, 0.0)).notices == []
+    assert Commands(metadata, (9.0, 0.0, -2.0)).notices == [
+        f"--command 9 0 -2: {words}, the bounds that the task has for it"
+        for words in ("ahead 9 is outside of -1 to 1", "turn -2 is outside of -1 to 1")
+    ]
     commands = Commands(metadata, (0.6, 0.8, -1.0))
     commands.advance(1)
     assert commands.current["velocity"] == pytest.approx([0.024, 0.032, -0.08]), "2 m/s^2 and 4 rad/s^2 for 0.02 s"

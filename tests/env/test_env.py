@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mujoco
+import numpy as np
 import pytest
 import torch
 
@@ -325,6 +326,46 @@ def test_actions_are_clipped_scaled_and_remembered() -> None:
     assert torch.allclose(env.state.ctrl, torch.full((NUM_ENVS, 1), 0.1 - 0.5))
     assert (env.action == -7.0).all()
     assert torch.allclose(env.last_action, torch.full((NUM_ENVS, 1), 0.4))
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (torch.zeros(1, 1), r"the actions have the shape \(1, 1\); give \(5, 1\)"),
+        (torch.zeros(()), r"the actions have the shape \(\); give \(5, 1\)"),
+        (np.zeros((NUM_ENVS, 1)), r"the actions are of type ndarray; give a tensor of shape \(5, 1\)"),
+        (torch.zeros(NUM_ENVS, 1, dtype=torch.complex64), "the actions are of torch.complex64; give real numbers"),
+    ],
+)
+def test_what_is_no_action_of_all_worlds_is_refused_before_the_step(action: Any, message: str) -> None:
+    env = make_env(load_task("Cartpole-Balance").env)
+    before = env.state.qpos.clone()
+    with pytest.raises(RequestError, match=f"^step: {message.replace('5', str(NUM_ENVS))}$"):
+        env.step(action)
+    assert torch.equal(env.state.qpos, before)
+
+
+def test_actions_of_a_network_that_learns_leave_no_gradients_behind() -> None:
+    env = make_env(load_task("Cartpole-Balance").env)
+    action = torch.zeros(NUM_ENVS, 1, requires_grad=True)
+    env.step(action)
+    observations, rewards, _, _ = env.step(action)
+    env.reset(torch.ones(NUM_ENVS, dtype=torch.bool))
+    assert not any(tensor.requires_grad for tensor in (env.action, env.last_action, rewards, *observations.values()))
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (torch.zeros(NUM_ENVS), "has the shape .* of torch.float32; give booleans of shape"),
+        (torch.zeros(NUM_ENVS + 1, dtype=torch.bool), "has the shape .* of torch.bool; give booleans of shape"),
+        ([True] * NUM_ENVS, "is of type list; give a boolean tensor of shape"),
+    ],
+)
+def test_what_is_no_mask_of_all_worlds_is_refused(mask: Any, message: str) -> None:
+    env = make_env(load_task("Cartpole-Balance").env)
+    with pytest.raises(RequestError, match=f"^reset: mask {message}"):
+        env.reset(mask)
 
 
 def test_terms_about_the_action() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import parse
+from mjtrain.runtime.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,13 @@ def main(argv: list[str]) -> None:
     from mjtrain.tools.check_robot import check_robot, check_urdf, is_urdf
 
     check = check_urdf if is_urdf(Path(file)) else check_robot
-    lines = check(Path(file), keyframe=options.keyframe)
+    try:
+        lines = check(Path(file), keyframe=options.keyframe)
+    except RequestError as error:
+        flag = "--env.robot.keyframe "  # of a training
+        if not str(error).startswith(flag):
+            raise
+        raise RequestError(f"--keyframe {str(error).removeprefix(flag)}") from error
     print(file)
     for line in lines:
         print(f"  {line}")

@@ -127,6 +127,8 @@ def main(argv: list[str]) -> None:
         _ask_for_realtime()
     with open_operator(options.drive, options.gamepad) as operator:
         commands = Commands(policy.metadata, options.command, operator)
+        for line in commands.notices:
+            print(line, file=sys.stderr)
         if options.robot != "mujoco":
             _run(options, policy, commands, None)
             return

@@ -51,6 +51,8 @@ def main(argv: list[str]) -> None:
         raise RequestError(f"{' '.join(written)}: give one of them, because each plays its own episodes")
     if written and (config.viewer != "none" or config.replay is not None):
         raise RequestError(f"{written[0]}: leave out --viewer and --replay, which write no file")
+    if config.json and (written or config.viewer != "none" or config.replay is not None):
+        raise RequestError("--json: prints a table; leave out viewers, files and replays")
     if config.sim_to_sim is not None and (written or config.viewer != "none" or config.replay is not None):
         raise RequestError("--sim-to-sim: prints a table; leave out viewers, files and replays")
     run = find_run_to_play(task, config)

@@ -50,8 +50,9 @@ def main(argv: list[str]) -> None:
 
     if dry_run:
         request = resolve_training(config, launch)
-        print(json.dumps(preview(request), indent=2))
-        for notice in request.notices:
+        plain = preview(request)
+        print(json.dumps(plain, indent=2))
+        for notice in plain["notices"]:
             print(notice, file=sys.stderr)
         print("`mjtrain doctor` with the same launch flags tries what this plan needs", file=sys.stderr)
     else:

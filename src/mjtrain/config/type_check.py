@@ -23,12 +23,12 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
         return found or [f"{name} {problem}" for limit in limits if (problem := limit.find_problem(value))]
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, kind):
-            return [f"{name}: is {show(value)}, not {_article(kind.__name__)}"]
+            return [f"{name}: is {show(value)}, not {with_article(kind.__name__)}"]
         own = [field.name for field in dataclasses.fields(kind)]
         if added := [field.name for field in dataclasses.fields(value) if field.name not in own]:
             return [
                 f"{name}: is {show(value)} with the field {', '.join(added)}, which no run could be opened with; give "
-                f"{_article(kind.__name__)}"
+                f"{with_article(kind.__name__)}"
             ]
         return _check_fields(kind, value, f"{name}.")
     if origin in (types.UnionType, typing.Union):
@@ -66,11 +66,11 @@ def show(value: Any) -> str:
     """Name a value in one short line."""
     kind = type(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _article(kind.__name__)
+        return with_article(kind.__name__)
     if isinstance(value, types.FunctionType):
         return f"the function {value.__name__}"
     if kind in (list, dict, set):
-        return _article(kind.__name__)
+        return with_article(kind.__name__)
     text = " ".join(repr(value).split())
     text = text if len(text) <= 60 else f"{text[:57]}..."
     kinds = {str: "the string", tuple: "the tuple", float: "the number", int: "the number"}
@@ -115,5 +115,6 @@ def _check_tuple(arguments: tuple[Any, ...], value: Any, name: str) -> list[str]
     ]
 
 
-def _article(name: str) -> str:
+def with_article(name: str) -> str:
+    """Put the indefinite article before a word."""
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"

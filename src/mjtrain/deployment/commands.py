@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mjtrain.deployment.robot import Named
-from mjtrain.deployment.steering import KEYS, Operator, Steering
+from mjtrain.deployment.steering import KEYS, Operator, Steering, find_beyond
 from mjtrain.runtime.errors import RequestError
 
 
@@ -37,6 +37,12 @@ class Commands:
             at += size
         self.current: Named = {}
         """What the policy sees."""
+        self.notices = [
+            f"--command {' '.join(f'{value:g}' for value in values)}: {line}"
+            for name, wanted in self._wanted.items()
+            for line in find_beyond(self._described[name].get("controls") or {}, wanted.tolist())
+        ]
+        """Lines that the user should see."""
         self._operator = operator
         if operator is not None:
             self._steered, self._steering = self._find_steered()

@@ -50,17 +50,17 @@ class Guard:
         if readings.damped_by:
             return f"the robot damped itself: {readings.damped_by}"
         if age_s > limits.stale_s:
-            return f"readings are stale: the newest is {age_s:.3f} s old (--stale-s {limits.stale_s:g})"
+            return f"readings are stale: the newest is {age_s:.3g} s old (--stale-s {limits.stale_s:g})"
         if missed > limits.late_ticks:
             return f"ticks are late: {missed} control periods were missed in a row (--late-ticks {limits.late_ticks})"
         tilt = self.tilt(readings)
         if tilt is not None and tilt > limits.tilt:
-            return f"the base is tilted by {tilt:.2f} rad (--max-tilt {limits.tilt:g})"
+            return f"the base is tilted by {tilt:.3g} rad (--max-tilt {limits.tilt:g})"
         for name, (low, high) in self._ranges.items():
             position = float(readings.positions[name][0]) if name in readings.positions else low
             if not low - limits.position <= position <= high + limits.position:
                 margin = f"--position-margin {limits.position:g}"
-                return f"joint {name} is at {position:.3f}, outside of {low:g} to {high:g} ({margin})"
+                return f"joint {name} is at {position:.4g}, outside of {low:g} to {high:g} ({margin})"
         return None
 
     def tilt(self, readings: Readings) -> float | None:

@@ -61,6 +61,17 @@ class Steering:
         return [min(max(0.0, low), high) for low, high in self._bounds]
 
 
+def find_beyond(bounds: Mapping[str, Sequence[float]], values: Sequence[float]) -> list[str]:
+    """Return a line for each control whose value is outside of its bounds; none if there are other values."""
+    if len(bounds) != len(values):
+        return []
+    return [
+        f"{name} {value:g} is outside of {low:g} to {high:g}, the bounds that the task has for it"
+        for (name, (low, high)), value in zip(bounds.items(), values, strict=True)
+        if not low <= value <= high
+    ]
+
+
 class Operator(Protocol):
     """Where an operator's keys and sticks come from."""
 

@@ -77,7 +77,7 @@ class Actions:
         """Turn an action, (num_envs, size), into all controls, (num_envs, nu); others are as in the default pose."""
         self.before_previous.copy_(self.previous)
         self.previous.copy_(self.current)
-        self.current.copy_(action)
+        self.current.copy_(action.detach())  # or what the environment remembers would need gradients
         arrived = self.current
         if self._lines:
             arrived = arrived.clone()

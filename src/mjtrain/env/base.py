@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from mjtrain.env.statistics import EnvLog, EpisodeStatistics
+from mjtrain.runtime.errors import RequestError
 
 
 class TaskEnv(Protocol):
@@ -121,3 +122,24 @@ class TaskEnv(Protocol):
 
     def close(self) -> None:
         """Give threads, processes and buffers back."""
+
+
+def check_action(action: Any, num_envs: int, num_actions: int) -> None:
+    """Raise a RequestError unless this is a tensor of real numbers, shape (num_envs, num_actions)."""
+    shape = (num_envs, num_actions)
+    if not isinstance(action, torch.Tensor):
+        raise RequestError(f"step: the actions are of type {type(action).__name__}; give a tensor of shape {shape}")
+    if action.shape != shape:
+        raise RequestError(f"step: the actions have the shape {tuple(action.shape)}; give {shape}")
+    if action.is_complex():
+        raise RequestError(f"step: the actions are of {action.dtype}; give real numbers")
+
+
+def check_mask(name: str, mask: Any, num_envs: int) -> None:
+    """Raise a RequestError unless this is a boolean tensor of shape (num_envs,)."""
+    if not isinstance(mask, torch.Tensor):
+        kind = type(mask).__name__
+        raise RequestError(f"reset: {name} is of type {kind}; give a boolean tensor of shape ({num_envs},)")
+    if mask.shape != (num_envs,) or mask.dtype != torch.bool:
+        kind = f"the shape {tuple(mask.shape)} of {mask.dtype}"
+        raise RequestError(f"reset: {name} has {kind}; give booleans of shape ({num_envs},)")

@@ -11,6 +11,7 @@ import torch
 
 from mjtrain.config import EnvConfig
 from mjtrain.env.actions import Actions
+from mjtrain.env.base import check_action, check_mask
 from mjtrain.env.cameras import Cameras
 from mjtrain.env.commands import Commands
 from mjtrain.env.contacts import ContactReading, ContactTimes, find_contact_readings
@@ -138,7 +139,11 @@ class Env:
         Returns:
             Observations by group, as `observe` returns them, of the new episode where one ended; rewards, shape
             (num_envs,); terminated and truncated, boolean, shape (num_envs,).
+
+        Raises:
+            RequestError: The action is not a tensor, or has another shape.
         """
+        check_action(action, self.num_envs, self.num_actions)
         self._events.apply_interval(self, self._forget_bodies)
         self._pushes.apply()
         self.engine.step(self._actions.apply(action, self), self.config.decimation)
@@ -174,7 +179,9 @@ class Env:
 
         Raises:
             KeyError: A name is not that of a command term.
+            RequestError: The mask has another shape or type.
         """
+        check_mask("mask", mask, self.num_envs)
         if unknown := (draws or {}).keys() - self.config.commands.keys():
             raise KeyError(*unknown)
         held = self._commands.held

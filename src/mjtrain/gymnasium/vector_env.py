@@ -1,6 +1,6 @@
 """A task as Gymnasium's vector environment, its spaces, and the registration of all tasks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import gymnasium
@@ -10,10 +10,12 @@ from gymnasium.spaces import Box, Dict, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from mjtrain.env.base import check_action, check_mask
 from mjtrain.env.catalog import list_tasks
 from mjtrain.env.env import Env
 from mjtrain.env.observations import choose_by_world
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, first_line_of
+from mjtrain.runtime.rank import check_seed
 from mjtrain.sim.drawing.frames import FrameRenderer
 
 
@@ -79,6 +81,8 @@ class TaskVectorEnv(VectorEnv):
         ):
             if value not in known:
                 raise RequestError(f"{name}={value!r}: give one of {', '.join(map(repr, known))}")
+        if not isinstance(groups, Iterable) or not groups:
+            raise RequestError(f"groups={groups!r}: give an observation group by its name, or several")
         self._next_step = _read_mode(autoreset_mode) is AutoresetMode.NEXT_STEP
         self._make, self._seed, self._fresh = make, seed, True
         self._alone = groups if isinstance(groups, str) else None
@@ -124,12 +128,14 @@ class TaskVectorEnv(VectorEnv):
                     "reset(seed=…, options={'reset_mask': …}): a seed is for all worlds; give one of them"
                 )
             if not (self._fresh and seed == self._seed):
+                check_seed("seed", seed)  # or the worlds would be closed in vain
                 self._seed = seed
                 self.env.close()
                 self.env = self._build()
             begun = everywhere
         else:
-            begun = everywhere if mask is None else self._read_mask(mask)
+            begun = everywhere if mask is None else self._read("reset_mask", mask)
+            check_mask("reset_mask", begun, self.num_envs)
             self.env.reset(begun)
         self._fresh = seed is not None
         self._ended = self._ended & ~begun
@@ -145,11 +151,10 @@ class TaskVectorEnv(VectorEnv):
             other vector environments of Gymnasium have, or with torch a tensor (a dictionary of tensors) of all worlds.
 
         Raises:
-            ValueError: The actions have another shape.
+            RequestError: The actions are not numbers, or have another shape.
         """
-        action = torch.as_tensor(actions, dtype=torch.float32, device=self.env.device).detach()
-        if action.shape != self.action_space.shape:
-            raise ValueError(f"actions have the shape {tuple(action.shape)}; give {self.action_space.shape}")
+        action = self._read("actions", actions, torch.float32)
+        check_action(action, self.num_envs, self.env.num_actions)
         self._fresh = False
         observations, rewards, terminated, truncated = self.env.step(action)
         final, ended = self.env.final_observations, terminated | truncated
@@ -191,12 +196,11 @@ class TaskVectorEnv(VectorEnv):
         env.keeps_final_observations = True
         return env
 
-    def _read_mask(self, mask: Any) -> torch.Tensor:
-        read = torch.as_tensor(mask, device=self.env.device)
-        if read.shape != (self.num_envs,) or read.dtype != torch.bool:
-            kind = f"shape {tuple(read.shape)} of {read.dtype}"
-            raise RequestError(f"reset_mask has the {kind}; give booleans of shape ({self.num_envs},)")
-        return read
+    def _read(self, name: str, value: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+        try:
+            return torch.as_tensor(value, dtype=dtype, device=self.env.device)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise RequestError(f"{name}: cannot be read as a tensor ({first_line_of(error)})") from error
 
     def _choose(self, observations: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         missing = [name for name in self._groups if name not in observations]

@@ -65,7 +65,9 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
 
 
 def _check_function(fn: Callable[..., Any]) -> None:
-    """Refuse a function whose call only makes a coroutine or a generator, which nobody would run."""
+    """Refuse what cannot be called, or only makes a coroutine or a generator, which nobody would run."""
+    if not callable(fn):
+        raise RequestError(f"launch: {fn!r} is not a function; give one that takes a RankContext")
     for function in (fn, getattr(fn, "__call__", None)):  # noqa: B004 - an object may have an async __call__
         name = getattr(fn, "__name__", type(fn).__name__)
         if inspect.iscoroutinefunction(function):

@@ -22,7 +22,7 @@ from mjtrain.learning.drift import check_drift
 from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.metrics import JobMetrics
 from mjtrain.learning.persistence import as_tensors, gather_rank_states, set_rng_state
-from mjtrain.runs.checkpoint import FORMAT, parse_checkpoint, read_checkpoint, recorded_learner, save_checkpoint
+from mjtrain.runs.checkpoint import FORMAT, check_recorded_learner, parse_checkpoint, read_checkpoint, save_checkpoint
 from mjtrain.runs.weights import read_networks
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
@@ -212,7 +212,7 @@ class TrainingLoop:
         theirs = content.get("infos", {}).get("task")
         if not is_same_task(theirs, task):
             raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
-        self._check_learner(content, path)
+        check_recorded_learner(content, path, self._learner)
         self._algorithm.load_state_dict(content, path)
         self.begins_with_random_weights = False
         self.iteration = content["iter"]
@@ -256,24 +256,19 @@ class TrainingLoop:
             RequestError: It is not a valid checkpoint, or one of another learner or other networks.
         """
         content = read_networks(path, "cpu")
-        self._check_learner(content, path)
+        check_recorded_learner(content, path, self._learner)
         if critic is not None:
             content.pop("critic_state_dict", None)
         self._algorithm.load_weights(content, path)
         if critic is not None:
             content = read_networks(critic, "cpu")
-            self._check_learner(content, critic)
+            check_recorded_learner(content, critic, self._learner)
             if "critic_state_dict" not in content:
                 raise RequestError(f"--load-critic {critic}: has no critic; give a run that learned by PPO")
             self._algorithm.load_weights({"critic_state_dict": content["critic_state_dict"]}, critic)
         self.begins_with_random_weights = False
         if self._context.is_distributed:
             self._algorithm.broadcast()
-
-    def _check_learner(self, content: dict[str, Any], path: Path) -> None:
-        theirs = recorded_learner(content)
-        if theirs != self._learner:
-            raise RequestError(f"checkpoint {path}: was learned with --learner {theirs}, and this is {self._learner}")
 
     def _now(self) -> float:
         if self._env.device.type == "cuda":

@@ -175,6 +175,12 @@ def recorded_learner(content: dict[str, Any]) -> str:
     return content.get("learner", DEFAULT_LEARNER)
 
 
+def check_recorded_learner(content: dict[str, Any], path: Path, learner: str) -> None:
+    """Raise a RequestError unless this learner wrote the content of a checkpoint."""
+    if (theirs := recorded_learner(content)) != learner:
+        raise RequestError(f"checkpoint {path}: was learned with --learner {theirs}, and this is {learner}")
+
+
 def checkpoint_path(run_dir: Path, iteration: int) -> Path:
     """Name the checkpoint of an iteration."""
     return run_dir / f"model_{iteration}.pt"

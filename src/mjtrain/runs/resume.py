@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from mjtrain.runs.storage import (
     is_url,
 )
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.machine import is_writable, nearest_existing
 from mjtrain.runtime.text import count
 
 
@@ -47,9 +49,33 @@ class FoundRun:
         return 0 if self.checkpoint is None else checkpoint_iteration(self.checkpoint)
 
 
-def preview_run_dir(config: TrainConfig) -> Path:
-    """Name the directory in which a run would live, without making it."""
-    return find_local_run(config).run_dir if _names_local_run(config) else name_run_dir(config)
+def preview_run(config: TrainConfig) -> FoundRun:
+    """Check what `find_or_make_run` checks, without writing anything; raises as that does.
+
+    Returns:
+        The run on this machine that would be resumed, or a new one whose directory does not exist yet.
+    """
+    if _names_local_run(config):
+        return find_local_run(config)
+    resumed, notices = find_resumed_here(config), []
+    with _naming_url(config):
+        if config.run.resume is None:
+            notices = _check_vacant(config)
+        elif is_url(config.run.resume):
+            _check_iterations(config, _require_stored(str(config.run.resume)))
+        elif config.run.checkpoint_url is not None and resumed is None:
+            find_stored_iteration(config.run.checkpoint_url)
+    folder = experiment_dir(config)
+    if not is_writable(folder):
+        reason = f"{nearest_existing(folder)} is not a folder in which this user may write"
+        raise RequestError(f"--log-root {config.run.log_root}: cannot be written ({reason})")
+    return FoundRun(run_dir=resumed or name_run_dir(config), notices=tuple(notices))
+
+
+def _require_stored(url: str) -> int:
+    if not (stored := find_stored_iteration(url)):
+        raise RequestError(f"--resume {url}: no checkpoint found")
+    return stored
 
 
 def find_resumed_here(config: TrainConfig) -> Path | None:
@@ -93,8 +119,15 @@ def find_or_make_run(config: TrainConfig) -> FoundRun:
         RequestError: The run does not exist, it is complete, or a new one would overwrite a stored one.
         StorageError: The storage cannot be reached, and what is there decides.
     """
-    try:
+    with _naming_url(config):
         return _find_or_make(config)
+
+
+@contextlib.contextmanager
+def _naming_url(config: TrainConfig) -> Iterator[None]:
+    """Name the flag and the URL in errors of the storage."""
+    try:
+        yield
     except StorageError as error:
         url = config.run.resume if is_url(config.run.resume) else config.run.checkpoint_url
         flag = "--resume" if is_url(config.run.resume) else "--checkpoint-url"

@@ -56,8 +56,8 @@ def experiment_dir(config: TrainConfig) -> Path:
     given, own = config.agent.experiment_name, config.task_name
     if "/" in given or given in (".", "..") or len(os.fsencode(given)) > 255:
         raise RequestError(f"--agent.experiment-name {given}: must be a file name; --log-root chooses the folder")
-    if own is not None and ("/" in own or own in ("", ".", "..")):
-        raise RequestError(f"TaskConfig.name {own!r}: must be a file name, as runs of the task live in {own!r}")
+    if own is not None and (not isinstance(own, str) or "/" in own or own in ("", ".", "..")):
+        raise RequestError(f"TaskConfig.name {own!r}: must be a file name, that of the folder of the task's runs")
     folder = (Path(config.run.log_root) / (given or own or folder_name(config.task))).absolute()
     try:
         str(folder).encode()

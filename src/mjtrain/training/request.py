@@ -18,6 +18,7 @@ from mjtrain.config import (
     to_plain,
 )
 from mjtrain.config.functions import collect_functions, is_importable
+from mjtrain.config.type_check import find_option_problems
 from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learning.registry import check_learner, find_library
@@ -27,7 +28,7 @@ from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import resolve_learner
 from mjtrain.runs.motion_places import list_places, resolve_motions, use_motion, with_place_names
 from mjtrain.runs.requeue import resolve_requeue
-from mjtrain.runs.resume import check_urls, find_resumed_here, is_resumed, preview_run_dir
+from mjtrain.runs.resume import check_urls, find_resumed_here, is_resumed, preview_run
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.sources import find_copies
@@ -400,13 +401,19 @@ def _note_num_envs(asked: TrainConfig, device: str) -> list[str]:
 
 
 def preview(request: TrainRequest) -> dict[str, Any]:
-    """Return a request as plain values, with the run directory that it would get now, and what this machine is like."""
+    """Return a request as plain values, with the run directory that it would get now, and what this machine is like.
+
+    Raises:
+        RequestError: The run cannot be resumed, or no run can be made there; as where the training is started.
+        StorageError: The storage cannot be reached, and what is there decides.
+    """
+    found = preview_run(request.config)
     log_root = Path(request.config.run.log_root).absolute()
     return {
         "summary": [request.describe(), request.describe_learning()],
-        "notices": list(request.notices),
+        "notices": [*request.notices, *found.notices],
         "config": to_plain(request.config),
-        "plan": to_plain(request.plan.for_run(preview_run_dir(request.config))),
+        "plan": to_plain(request.plan.for_run(found.run_dir)),
         "memory": None if request.memory is None else request.memory.to_plain(),
         "preflight": {
             "num_cores": count_cores(),
@@ -426,4 +433,7 @@ def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
             raise RequestError(f"train() takes {option} in launch, as in train(…, launch=LaunchConfig({option}=…))")
         if option not in known:
             raise RequestError(f"train() has no option {option}; available: launch, env, agent, {', '.join(known)}")
-    return replace(run, **options)
+    run = replace(run, **options)
+    if problems := find_option_problems(run):
+        raise RequestError.of(problems)
+    return run

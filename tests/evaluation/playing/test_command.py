@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from mjtrain.cli.play import main
+from mjtrain.config import PlayConfig
+from mjtrain.evaluation.playing.evaluate import find_run_to_play
 from support.commands import start
 from support.jobs import Job
 from support.machine import patience, wait_until
@@ -105,6 +107,10 @@ def test_a_command_is_held(capsys: pytest.CaptureFixture[str]) -> None:
     assert still["mean"] < 0.2
     assert ahead["errors"]["velocity/planar"]["min"] > 0.8
     assert (ahead["command"], ahead["values"]) == ("velocity", [1.0, 0.0, 0.0])
+    config = PlayConfig(policy="zero", command="velocity", values=(9.0, 0.0, 0.0))
+    assert find_run_to_play("Quadruped-Velocity-Flat", config).notices == (
+        "--values 9 0 0: ahead 9 is outside of -1 to 1, the bounds that the task has for it",
+    )
     for words, message in (
         ("--command velocity", "--command velocity: give --values for ahead, left, turn"),
         ("--command velocity --values 1 2", "--values 1 2: give --values for ahead, left, turn"),

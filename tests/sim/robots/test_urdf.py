@@ -253,6 +253,9 @@ def test_check_robot_prints_no_negative_zero(tmp_path: Path, capsys: pytest.Capt
     )
     check_robot([str(robot)])
     assert ": kv 0 hardly damps kp 10" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        check_robot([str(robot), "--keyframe", "nope"])
+    assert ": --keyframe nope: no keyframe has this name" in capsys.readouterr().err
 
 
 def test_check_robot_says_what_is_doubtful(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

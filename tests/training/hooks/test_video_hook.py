@@ -161,6 +161,7 @@ def test_play_makes_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (["--video", "out.mp4", "--video-length-s", "0"], "--video-length-s 0: must be more than 0"),
         (["--video", "out.mp4", "--video-length-s", "inf"], "--video-length-s inf: must be more than 0 and finite"),
         (["--video-length-s", "5"], "--video-length-s 5.0: needs --video FILE"),
+        (["--json", "--video", "out.mp4"], "--json: prints a table; leave out viewers, files and replays"),
         (["--html-episodes", "5"], "--html-episodes 5: needs --html FILE"),
         (["--follow"], "--follow: needs --viewer"),
         (["--viewer-port", "1"], "--viewer-port 1: needs --viewer web"),

@@ -10,7 +10,7 @@ import torch
 
 from mjtrain.config import ForeignConfig, GymnasiumConfig, MjlabConfig
 from mjtrain.config.foreign import ForeignEnvConfig
-from mjtrain.env.base import TaskEnv
+from mjtrain.env.base import TaskEnv, check_action
 from mjtrain.env.statistics import EnvLog, EpisodeStatistics
 from mjtrain.runtime.errors import RequestError, require
 
@@ -86,6 +86,7 @@ class ForeignEnv(TaskEnv):
 
     def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
         """Advance by one env step; see `TaskEnv.step`."""
+        check_action(action, self.num_envs, self.num_actions)
         self._seen, rewards, terminated, truncated = self.worlds.step(action)
         done = terminated | truncated
         self.episode_step += 1

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import UNTRAINED, EnvConfig, GymnasiumConfig, PlayConfig, TaskConfig
+from mjtrain.deployment.steering import find_beyond
 from mjtrain.env.catalog import CUSTOM, resolve_task_name
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.runs.bundle_places import PRETRAINED, is_place
@@ -99,7 +100,10 @@ def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
         pushes=config.pushes or every,
         randomization=config.randomization or every,
     )
-    return replace(run, env=env)
+    term = env.commands.get(config.command)
+    beyond = () if term is None else find_beyond(term.controls, config.values)
+    lines = [f"--values {' '.join(map('{:g}'.format, config.values))}: {line}" for line in beyond]
+    return replace(run, env=env, notices=(*run.notices, *lines))
 
 
 def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mjtrain.config import LaunchConfig
-from mjtrain.config.type_check import find_option_problems
+from mjtrain.config.type_check import find_option_problems, show
 from mjtrain.launcher.faults.fault import Fault, find_launch_problems, parse_faults
 from mjtrain.launcher.planning.external import (
     TOKEN_VARIABLE,
@@ -76,6 +76,7 @@ def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[
     Returns:
         How many ranks each host gets, by its name; None for the number it would get as the only host.
     """
+    _check_request(config)
     asked = " ".join(config.hostnames)
     if resolve_external(environ) is not None:
         return {}  # --hostnames is an error then, see `resolve_plan`
@@ -99,6 +100,8 @@ def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[
 
 def _check_request(config: LaunchConfig) -> None:
     """Refuse what is wrong on any machine."""
+    if not isinstance(config, LaunchConfig):
+        raise RequestError(f"launch: is {show(config)}; give a LaunchConfig")
     if config.gpu_ids not in (None, "all", "auto") and not (
         isinstance(config.gpu_ids, tuple) and all(isinstance(index, int) for index in config.gpu_ids)
     ):

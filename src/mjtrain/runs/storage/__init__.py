@@ -12,6 +12,7 @@ from mjtrain.runs.storage.store import (
     check_url,
     hide_query,
     is_url,
+    local_folder,
     split_url,
 )
 from mjtrain.runs.storage.uploader import Uploader, UploadEvent
@@ -28,6 +29,7 @@ __all__ = [
     "find_stored_iteration",
     "hide_query",
     "is_url",
+    "local_folder",
     "split_url",
     "take_url",
 ]

@@ -8,13 +8,17 @@ from mjtrain.runs.best_checkpoint import BEST_FILE, parse_best, write_best
 from mjtrain.runs.checkpoint import checkpoint_path, has_valid_checksum
 from mjtrain.runs.storage.publish import read_latest
 from mjtrain.runs.storage.record import LATEST, Latest, has_content, newest_first, object_iteration
-from mjtrain.runs.storage.store import Storage
+from mjtrain.runs.storage.store import Storage, local_folder
 from mjtrain.runtime.event_log import METRICS_FILE
 from mjtrain.runtime.files import replacing, write_whole
+from mjtrain.runtime.machine import is_writable
 
 
 def find_stored_iteration(url: str) -> int:
     """Return the newest iteration stored below a URL, unverified; 0 for none, a StorageError if it is not reached."""
+    folder = local_folder(url)
+    if folder is not None and not os.path.lexists(folder) and is_writable(folder):
+        return 0  # `Storage` would make it
     storage = Storage(url)
     return max((object_iteration(name) or 0 for name in storage.list_objects()), default=0)
 

@@ -142,6 +142,11 @@ def check_url(flag: str, url: str) -> str:
     return f"{scheme}://{rest.rstrip('/')}"
 
 
+def local_folder(url: str) -> Path | None:
+    """Return the folder of a URL that begins with file://; None for any other."""
+    return Path(unquote(urlsplit(url).path)) if urlsplit(url).scheme == "file" else None
+
+
 PIECE_SIZE = 5 << 20
 """Bytes of one request; larger objects go and come in several, each with separate time-outs and retries."""
 
@@ -176,7 +181,7 @@ class Storage:
         settings: dict[str, Any] = {}
         scheme = urlsplit(url).scheme
         if scheme == "file":
-            self._folder = Path(unquote(urlsplit(url).path))
+            self._folder = local_folder(url)
         elif scheme == "s3":
             self._options = s3_options(os.environ, Path.home())
             plain_http = self._options.get("endpoint", "").startswith("http://")  # only if the user asks for it

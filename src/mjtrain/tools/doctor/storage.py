@@ -6,9 +6,8 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-from mjtrain.runs.storage import Storage, StorageError
+from mjtrain.runs.storage import Storage, StorageError, local_folder
 from mjtrain.runtime.machine import nearest_existing
 from mjtrain.tools.doctor.finding import Finding, Question, failure, ok
 from mjtrain.tools.doctor.log_root import PREFIX
@@ -45,7 +44,7 @@ def check(question: Question) -> list[Finding]:
 
 def _missing_folders(url: str) -> Iterator[Path]:
     """Yield the folders that a file:// URL creates, the innermost first."""
-    folder = Path(unquote(urlsplit(url).path))
-    while urlsplit(url).scheme == "file" and nearest_existing(folder) != folder:
+    folder = local_folder(url)
+    while folder is not None and nearest_existing(folder) != folder:
         yield folder
         folder = folder.parent

@@ -31,6 +31,9 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     problems = list(_find_unfit_settings(config) if own is None else find_term_problems(own))
     problems += [*find_type_problems(AgentConfig, config.agent, "--agent")]
     problems += find_type_problems(Annotated[int, AT_LEAST_1], config.default_num_envs, "num_envs of the task")
+    problems += find_type_problems(
+        Annotated[int | None, AT_LEAST_1], config.default_num_envs_gpu, "num_envs_gpu of the task"
+    )
     problems += [*find_option_problems(config.run), *find_option_problems(launch)]
     is_requeued = launch.requeue_on_signal and config.run.resume == "auto"  # which loads only at the first start
     if config.run.resume is not None and config.run.load is not None and not is_requeued:

@@ -7,9 +7,10 @@ from mjtrain.config import DEFAULT_LEARNER, TrainConfig
 from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
-from mjtrain.runs.checkpoint import find_valid_checkpoint
+from mjtrain.runs.checkpoint import check_recorded_learner, find_valid_checkpoint
 from mjtrain.runs.resume import is_resumed
 from mjtrain.runs.trained_run import is_run
+from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import OutsideError, RequestError, require
 
 
@@ -49,6 +50,8 @@ def _resolve_load(config: TrainConfig) -> TrainConfig:
         raise RequestError(
             f"--load-critic {run.load_critic}: is a shared policy, which has no critic; give a run that learned by PPO"
         )
+    for file in map(Path, files.values()):
+        check_recorded_learner(read_networks(file, "cpu"), file, config.learner.name)
     return replace(config, run=replace(run, **files)) if files else config
 
 
