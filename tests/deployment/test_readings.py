@@ -117,6 +117,21 @@ def test_groups_may_use_the_same_names() -> None:
         env.step(action)
 
 
+def test_the_heading_of_a_velocity_command_is_not_a_velocity() -> None:
+    nothing, still = np.zeros(1), np.array([0.0, 0.0, 0.0, 2.0, 0.0])
+    scene = Scene(
+        metadata={"control_period_s": 0.02},
+        readings=Readings(positions={}, velocities={}, sensors={}),
+        commands={"velocity": still},
+        action=nothing,
+        displacements=nothing,
+        step=3,
+    )
+    assert not TERMS["mjtrain.mdp.gait:clock"](scene, {"command": "velocity", "frequency_hz": 1.0}).any()
+    still[0] = 0.1
+    assert TERMS["mjtrain.mdp.gait:clock"](scene, {"command": "velocity", "frequency_hz": 1.0}).any()
+
+
 def test_a_reading_has_the_largest_noise_of_the_terms_that_show_it_in_its_own_unit() -> None:
     body = '<body><joint name="j"/><joint name="k"/><geom size="0.1"/></body>'
     model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{body}</worldbody></mujoco>")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from mjtrain.config import EnvConfig, EventTerm
+from mjtrain.config import ActionTerm, EnvConfig, EventTerm
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
@@ -203,6 +204,53 @@ def test_kp_and_kv_can_have_factors_of_their_own() -> None:
     assert torch.allclose(ratios[0], gain[..., 0]), "the first factors do not depend on the second ones"
     assert (ratios[1] >= 2.0).all()
     assert (ratios[1] <= 3.0).all()
+
+
+def test_gains_of_muscles_are_their_force_and_kv_of_a_ball_joint_is_apart(tmp_path: Path) -> None:
+    file = tmp_path / "robot.xml"
+    file.write_text("""
+    <mujoco>
+      <worldbody>
+        <body>
+          <joint name="elbow" axis="0 1 0"/>
+          <geom size="0.1" pos="0.2 0 0"/>
+          <body><joint name="wrist" type="ball"/><geom size="0.1" pos="0.3 0 0"/></body>
+        </body>
+      </worldbody>
+      <actuator>
+        <orientation name="wrist" joint="wrist" kp="4" kv="0.5"/>
+        <muscle name="strong" joint="elbow" lengthrange="-1 1" force="5"/>
+        <muscle name="scaled" joint="elbow" lengthrange="-1 1"/>
+      </actuator>
+    </mujoco>""")
+    params = {"actuators": (".*",), "factor": (0.5, 0.5), "kv_factor": (3.0, 3.0)}
+    config = EnvConfig(
+        robot=str(file),
+        decimation=1,
+        episode_length_s=1.0,
+        actions={"all": ActionTerm()},
+        observations={"actor": {"elbow": observation(observations.joint_pos, joint="elbow")}},
+        rewards={},
+        terminations={},
+        events={"gains": EventTerm(func=randomization.actuator_gains, params=params, mode="startup")},
+    )
+    env = make_env(config, num_envs=1)
+    for field in ("actuator_gainprm", "actuator_biasprm"):
+        wanted = env.engine.layout.nominal[field].clone()
+        wanted[0, :2] *= 0.5
+        wanted[0, 2] *= 3.0
+        wanted[1:, 2:4] *= 0.5
+        assert torch.equal(env.engine.expand(field)[0], wanted)
+    model, forces = env.engine.model, []
+    for _ in range(2):
+        data = mujoco.MjData(model)
+        data.act[:], data.qpos[0] = 0.7, 0.4
+        mujoco.mj_forward(model, data)
+        forces.append(data.actuator_force[-2:].copy())
+        for field in ("actuator_gainprm", "actuator_biasprm"):
+            getattr(model, field)[:] = env.engine.expand(field)[0]
+    assert forces[1] == pytest.approx(0.5 * forces[0], rel=1e-9)
+    assert (np.abs(forces[0]) > 0.1).all()
 
 
 def with_encoders(mode: str = "startup") -> EnvConfig:

@@ -25,7 +25,7 @@ from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from mjtrain.env.mirror import find_mirror_problems
-from mjtrain.mdp import events, gait, observations, reach, rewards, terminations, velocity
+from mjtrain.mdp import events, gait, observations, reach, rewards, targets, terminations, velocity
 from mjtrain.mdp.observations import ctrl_rel
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
@@ -772,3 +772,30 @@ def test_drawn_poses_lie_in_the_box() -> None:
 def test_a_command_without_refinement_is_what_was_drawn(bad: CommandTerm) -> None:
     env = make_env(replace(CARTPOLE, commands={"raw": bad}))
     assert env.command("raw").shape == (NUM_ENVS, 5)
+
+
+def test_a_velocity_command_without_refinement_moves_by_its_velocity_alone() -> None:
+    """Its draw has a heading, which is not a velocity."""
+    drawn = CommandTerm(func=velocity.velocity_command, params={"speed": 1.0, "turn": 1.0, "standing_fraction": 0.5})
+    env = make_env(replace(CARTPOLE, commands={"raw": drawn}), num_envs=64)
+    stands = (env.command("raw")[:, :3] == 0).all(dim=1)
+    assert 10 < stands.sum() < 54
+    assert torch.equal(velocity.moving(env, "raw"), ~stands)
+    assert torch.equal(gait.clock(env, frequency_hz=1.0, command="raw").any(dim=1), ~stands)
+
+
+def test_a_command_without_a_velocity_is_named() -> None:
+    place = CommandTerm(func=targets.planar_command, params={"radius": (0.1, 0.2)})
+    env = make_env(replace(QUADRUPED, commands={"place": place, **QUADRUPED.commands}))
+    sensed: dict[str, Any] = {"command": "place", "sensor": "base_velocity"}
+    calls = (
+        lambda: velocity.moving(env, "place"),
+        lambda: velocity.track_lin_vel_xy(env, tolerance=1.0, **sensed),
+        lambda: velocity.track_ang_vel_z(env, tolerance=1.0, **sensed),
+        lambda: velocity.lin_vel_xy_error(env, **sensed),
+        lambda: velocity.ang_vel_z_error(env, **sensed),
+        lambda: velocity.terrain_level(env, torch.zeros(NUM_ENVS), joint="base", command="place", far_m=1.0),
+    )
+    for call in calls:
+        with pytest.raises(RequestError, match="command place has 2 columns; one with a velocity begins with 3"):
+            call()

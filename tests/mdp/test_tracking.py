@@ -12,7 +12,7 @@ from mjtrain import mdp
 from mjtrain.config import ActionTerm, EnvConfig, RobotConfig
 from mjtrain.env.env import Env
 from mjtrain.evaluation.eval_config import to_eval_config
-from mjtrain.mdp import objects, observations, rewards, tracking
+from mjtrain.mdp import objects, observations, rewards, targets, tracking
 from mjtrain.mdp.reference import reference_of
 from mjtrain.motion.edit import cut
 from mjtrain.motion.files import read_motion, write_motion
@@ -320,6 +320,65 @@ def test_without_residual_actions_controls_begin_at_the_default_pose() -> None:
 def test_wrong_parameters(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(RequestError, match=says):
         make(exact(**changes))
+
+
+def test_a_command_that_follows_no_motion_is_named() -> None:
+    config = exact()
+    commands = {
+        **config.commands,
+        "place": mdp.command(targets.planar_command, radius=(0.1, 0.2)),
+        "still": config.commands["motion"].replace(refine=None, refine_params={}),
+    }
+    env = make(replace(config, commands=commands), 2)
+    for command, says in (
+        ("none", "unknown command term none; available: motion, place, still"),
+        ("place", "command place does not follow a motion: .* tracking.motion_command"),
+        ("still", "command still is not refined by tracking.follow_motion"),
+    ):
+        with pytest.raises(RequestError, match=says):
+            tracking.mpkpe(env, command=command)
+
+
+def test_controls_of_the_motion_are_those_that_hold_its_positions(tmp_path: Path) -> None:
+    file = tmp_path / "robot.xml"
+    file.write_text("""
+    <mujoco>
+      <worldbody>
+        <body name="trunk" pos="0 0 1">
+          <freejoint name="trunk"/>
+          <geom size="0.1"/>
+          <body><joint name="hip" axis="0 1 0"/><geom size="0.1" pos="0 0 -1"/></body>
+          <body><joint name="arm" axis="0 1 0"/><geom size="0.1" pos="0 0 1"/></body>
+        </body>
+      </worldbody>
+      <tendon><fixed name="both"><joint joint="hip" coef="1"/><joint joint="arm" coef="1"/></fixed></tendon>
+      <actuator>
+        <position name="both" tendon="both" kp="5"/>
+        <position name="arm" joint="arm" kp="5"/>
+        <position name="hip" joint="hip" kp="5" gear="-2"/>
+      </actuator>
+    </mujoco>""")
+    still = np.tile([1.0, 0, 0, 0], (50, 1))
+    poses = np.tile([0.3, 0.4], (50, 1))
+    write_motion(tmp_path / "motion.npz", make_motion(50, np.zeros((50, 3)), still, poses, ("hip", "arm")))
+    command = mdp.command(
+        tracking.motion_command, file=str(tmp_path / "motion.npz"), anchor_body="trunk", bodies=("trunk",)
+    )
+    config = EnvConfig(
+        robot=str(file),
+        decimation=10,
+        episode_length_s=1.0,
+        actions={"all": ActionTerm()},
+        observations={"actor": {"hip": mdp.observation(observations.joint_pos, joint="hip")}},
+        rewards={"alive": mdp.reward(rewards.is_alive, 1.0)},
+        terminations={},
+        commands={"motion": mdp.refined(command.replace(before_reset=True), tracking.follow_motion)},
+    )
+    env = make(config, 2)
+    controls = tracking.motion_controls(env, command="motion", actuators=("hip", "arm"))
+    assert torch.allclose(controls, torch.tensor([0.4, -0.6]))
+    with pytest.raises(RequestError, match="actuator both: does not set the position of a hinge or a slide"):
+        tracking.motion_controls(env, command="motion", actuators=(".*",))
 
 
 def test_parameters_that_a_term_leaves_out_have_their_defaults() -> None:

@@ -147,7 +147,7 @@ def _foot_heights(scene: Scene, params: dict[str, Any]) -> np.ndarray:
 
 def _clock(scene: Scene, params: dict[str, Any]) -> np.ndarray:
     angle = 2 * np.pi * params["frequency_hz"] * scene.metadata["control_period_s"] * scene.step
-    steps = np.square(scene.command(params)).sum() > STANDS_BELOW**2
+    steps = np.square(scene.command(params)[:3]).sum() > STANDS_BELOW**2
     if (sensor := params.get("velocity_sensor")) is not None:
         steps |= np.square(scene.sensor(sensor)[:2]).sum() > params.get("stopped_below", STOPPED_BELOW) ** 2
     return float(steps) * np.array([np.sin(angle), np.cos(angle)])

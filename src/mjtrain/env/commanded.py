@@ -1,4 +1,8 @@
-"""The parts of a commanded place: a position in m, a quaternion (w, x, y, z), or both, in the world's frame."""
+"""The parts of commands.
+
+A place is a position in m, a quaternion (w, x, y, z), or both, in the world's frame. A velocity is (ahead, left, turn)
+in m/s and rad/s, in the frame of the body. Further columns, such as a heading, come after these.
+"""
 
 from __future__ import annotations
 
@@ -25,3 +29,19 @@ def commanded_orientation(env: Env, command: str) -> torch.Tensor:
     if place.shape[1] not in (4, 7):
         raise RequestError(f"command {command} has {place.shape[1]} columns; one with an orientation has 4 or 7")
     return place[:, -4:]
+
+
+def commanded_velocity(env: Env, command: str) -> torch.Tensor:
+    """Return ahead, left and turn of a command, in m/s and rad/s. Shape (num_envs, 3)."""
+    return _take_velocity(env.command(command), command)
+
+
+def drawn_velocity(env: Env, command: str) -> torch.Tensor:
+    """Return the same of the draw, before it was refined. Shape (num_envs, 3)."""
+    return _take_velocity(env.drawn_command(command), command)
+
+
+def _take_velocity(values: torch.Tensor, command: str) -> torch.Tensor:
+    if values.shape[1] < 3:
+        raise RequestError(f"command {command} has {values.shape[1]} columns; one with a velocity begins with 3")
+    return values[:, :3]

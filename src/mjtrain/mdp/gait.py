@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from mjtrain.config.limits import AT_LEAST_0, LINEAR_VELOCITY, MORE_THAN_0, POSITION, TOUCH, VELOCITY_IN_WORLD, Range
+from mjtrain.env.commanded import commanded_velocity
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.velocity import moving
 from mjtrain.runtime.deferred_imports import torch
@@ -292,7 +293,7 @@ def stepping(
     places, per_displacement = find_feet(env.engine.model, layout.sensors.match(position_sensors), names)
     x, y = torch.tensor(places[:, :2].T, dtype=ahead.dtype, device=env.device)
     _check_feet(swings, "offsets", x[None], "position_sensors")
-    along, left, turn = env.command(command).unsqueeze(2).unbind(dim=1)
+    along, left, turn = commanded_velocity(env, command).unsqueeze(2).unbind(dim=1)
     up = height_m * (torch.pi * swings).sin().square()
     moved = torch.stack([ahead * (along - turn_gain * turn * y), ahead * (left + turn_gain * turn * x), up], dim=2)
     controls = moved.flatten(1) @ torch.tensor(per_displacement, dtype=ahead.dtype, device=env.device)

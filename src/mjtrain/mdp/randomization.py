@@ -161,7 +161,9 @@ def joint_friction(env: Env, worlds: Worlds, *, joints: tuple[str, ...], frictio
 def actuator_gains(
     env: Env, worlds: Worlds, *, actuators: tuple[str, ...], factor: Shares, kv_factor: Shares | None = None
 ) -> None:
-    """Scale gain and bias parameters of actuators: kp and kv of position actuators. Gears stay as they are.
+    """Scale gain and bias parameters of actuators: kp and kv of position actuators, the force of muscles.
+
+    Gears stay as they are.
 
     Args:
         actuators: Regular expressions over actuators.

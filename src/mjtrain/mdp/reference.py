@@ -125,18 +125,25 @@ class Reference:
             self.found[key] = torch.tensor([self.row_list.index(row) for row in rows], device=env.device)
         return self.found[key]
 
-    def driven_columns(self, env: Env, actuators: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the columns in qpos and in ctrl of actuators of one joint each, in the order of the model."""
-        keys = ("qpos", *actuators), ("ctrl", *actuators)
+    def driven_columns(self, env: Env, actuators: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the columns in qpos and in ctrl, and the gears, of actuators of one joint each, in the model's order.
+
+        Raises:
+            RequestError: One of them drives something else than a hinge or a slide.
+        """
+        keys = ("qpos", *actuators), ("ctrl", *actuators), ("gear", *actuators)
         if keys[0] not in self.found:
+            from mjtrain.sim.robots.limbs import find_driven_joint  # imports MuJoCo, which a help page does not need
+
             layout, model = env.engine.layout, env.engine.model
             names = {row: name for name, row in layout.actuators.items()}
-            rows = sorted(layout.rows("actuator", actuators).tolist())
-            joints = [int(model.jnt_qposadr[model.actuator_trnid[row, 0]]) for row in rows]
-            controls = [layout.controls[names[row]].start for row in rows]
-            for key, columns in zip(keys, (joints, controls), strict=True):
-                self.found[key] = torch.tensor(columns, device=env.device)
-        return self.found[keys[0]], self.found[keys[1]]
+            chosen = [names[row] for row in sorted(layout.rows("actuator", actuators).tolist())]
+            joints = [int(model.jnt_qposadr[find_driven_joint(model, name)]) for name in chosen]
+            controls = [layout.controls[name].start for name in chosen]
+            gears = [float(model.actuator(name).gear[0]) for name in chosen]
+            for key, values in zip(keys, (joints, controls, gears), strict=True):
+                self.found[key] = torch.tensor(values, device=env.device)
+        return self.found[keys[0]], self.found[keys[1]], self.found[keys[2]]
 
 
 def follows(find: Callable[[Env, str], Reference]) -> Callable[[Function], Function]:
@@ -168,8 +175,16 @@ def reference_of(env: Env, command: str) -> Reference:
     """Return what a motion command follows."""
     known = _FOUND.setdefault(env, {})
     if (command,) not in known:
+        if command not in env.config.commands:
+            there = ", ".join(env.config.commands) or "none"
+            raise RequestError(f"unknown command term {command}; available: {there}")
         params = command_params(env, command)
         keys = ("file", "anchor_body", "bodies", "loop_s", "bin_s")
+        if missing := [key for key in keys if key not in params]:
+            raise RequestError(
+                f"command {command} does not follow a motion: it has no parameter {', '.join(missing)}; give one that "
+                "is drawn by tracking.motion_command"
+            )
         known[(command,)] = load_reference(env, **{key: params[key] for key in keys})
     return known[(command,)]
 

@@ -19,6 +19,7 @@ from mjtrain.env.sampling import uniform
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.reference import Reference, command_params, follows, load_reference, reference_of
 from mjtrain.runtime.deferred_imports import torch
+from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
 
 if TYPE_CHECKING:
@@ -211,16 +212,17 @@ def motion_controls(
 
     Args:
         command: Name of the motion command.
-        actuators: Regular expressions over actuators of one joint each, whose controls are positions of these.
+        actuators: Regular expressions over actuators of one hinge or slide each, whose controls are positions of
+            these, times the gear.
         share: Fraction of the way from the default pose to the reference; 0 is the default pose, as mjlab has it.
 
     Returns:
         Shape (num_envs, num_actuators), in the order of the model.
     """
     reference = reference_of(env, command)
-    joints, controls = reference.driven_columns(env, actuators)
+    joints, controls, gears = reference.driven_columns(env, actuators)
     home = env.engine.layout.default_ctrl.index_select(0, controls)
-    wanted = _at(reference.qpos, _frames(env, command, reference, 1)).index_select(1, joints)
+    wanted = gears * _at(reference.qpos, _frames(env, command, reference, 1)).index_select(1, joints)
     return home + share * (wanted - home)
 
 
@@ -433,7 +435,12 @@ def ee_ori_error(env: Env, *, command: str, bodies: tuple[str, ...]) -> torch.Te
 
 def _frames(env: Env, command: str, reference: Reference, ahead: int) -> torch.Tensor:
     """Return the frame of each world, some env steps ahead but not beyond the end of its clip. Shape (num_envs,)."""
-    now, num_seen = env.command(command).long().unbind(dim=1)
+    values = env.command(command)
+    if values.shape[1] != 2:
+        raise RequestError(
+            f"command {command} is not refined by tracking.follow_motion, so that it stays where it begins"
+        )
+    now, num_seen = values.long().unbind(dim=1)
     begun = now - num_seen.clamp(min=1) + 1  # what follows the last frame of a clip belongs to another one
     return torch.minimum(now + ahead, reference.last[begun])
 

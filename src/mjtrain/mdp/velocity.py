@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from mjtrain.config.limits import ANGULAR_VELOCITY, AT_LEAST_0, FRACTION, LINEAR_VELOCITY, MORE_THAN_0, UP
+from mjtrain.env.commanded import commanded_velocity, drawn_velocity
 from mjtrain.mdp import mirrors
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
@@ -110,7 +111,7 @@ def approach(
 
 def moving(env: Env, command: str, threshold: float = 0.05) -> torch.Tensor:
     """Whether a velocity command is not to stand. Boolean, shape (num_envs,)."""
-    return env.command(command).square().sum(dim=1) > threshold**2
+    return commanded_velocity(env, command).square().sum(dim=1) > threshold**2
 
 
 def track_lin_vel_xy(
@@ -123,7 +124,7 @@ def track_lin_vel_xy(
         sensor: A velocimeter on the body, in m/s.
         tolerance: Error at which the value is 1/e, in m/s.
     """
-    error = (env.command(command)[:, :2] - env.sensor(sensor)[:, :2]).square().sum(dim=1)
+    error = (commanded_velocity(env, command)[:, :2] - env.sensor(sensor)[:, :2]).square().sum(dim=1)
     return torch.exp(-error / tolerance**2)
 
 
@@ -137,7 +138,7 @@ def track_ang_vel_z(
         sensor: A gyro on the body, in rad/s.
         tolerance: Error at which the value is 1/e, in rad/s.
     """
-    error = (env.command(command)[:, 2] - env.sensor(sensor)[:, 2]).square()
+    error = (commanded_velocity(env, command)[:, 2] - env.sensor(sensor)[:, 2]).square()
     return torch.exp(-error / tolerance**2)
 
 
@@ -151,7 +152,7 @@ def lin_vel_xy_error(env: Env, *, command: str, sensor: Annotated[str, LINEAR_VE
     Returns:
         Shape (num_envs,).
     """
-    return (env.drawn_command(command)[:, :2] - env.sensor(sensor)[:, :2]).norm(dim=1)
+    return (drawn_velocity(env, command)[:, :2] - env.sensor(sensor)[:, :2]).norm(dim=1)
 
 
 def ang_vel_z_error(env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VELOCITY]) -> torch.Tensor:
@@ -161,7 +162,7 @@ def ang_vel_z_error(env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VE
         command: Name of the velocity command.
         sensor: A gyro on the body, in rad/s.
     """
-    return (env.command(command)[:, 2] - env.sensor(sensor)[:, 2]).abs()
+    return (commanded_velocity(env, command)[:, 2] - env.sensor(sensor)[:, 2]).abs()
 
 
 def lin_vel_z(env: Env, *, sensor: Annotated[str, LINEAR_VELOCITY]) -> torch.Tensor:
@@ -229,6 +230,6 @@ def terrain_level(
     columns = slice(start, start + 2)
     walked_m = (env.state.qpos[:, columns] - env.start_qpos[:, columns]).norm(dim=1)
     seconds = env.statistics.episode_steps() * env.step_dt
-    asked_m = env.command(command)[:, :2].norm(dim=1) * seconds
+    asked_m = commanded_velocity(env, command)[:, :2].norm(dim=1) * seconds
     up = walked_m > far_m
     return level + step * up - (~up & (walked_m < asked_m / 2)).to(level.dtype)

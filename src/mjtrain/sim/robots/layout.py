@@ -194,7 +194,8 @@ class Layout:
 
     gain_kinds: dict[str, torch.Tensor]
     """What the entries of actuator_gainprm and actuator_biasprm are, by field: 2 the kv of a position actuator, 0 no
-    gain, such as the resistance of a DC motor, 1 all others. uint8, shapes of these fields."""
+    gain, such as the resistance of a DC motor or the lengths of a muscle, 1 all others. uint8, shapes of these
+    fields."""
 
     velocities: tuple[tuple[str, str], ...]
     """Joint and unit of each column of qvel; a joint without a name by its number."""

@@ -7,11 +7,13 @@ import numpy as np
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.measured import find_sensor_body
-from mjtrain.sim.robots.read_layout import SCALAR_JOINTS
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS
 from mjtrain.sim.robots.start import make_start
 
 _SMALLEST = 0.1
 """Singular values of the Jacobian below this fraction of the largest are left out: a straight leg cannot get longer."""
+
+_SETS_NO_POSITION = "does not set the position of a hinge or a slide"
 
 
 def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -47,18 +49,24 @@ def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[i
     joints = []
     for name in actuators:
         actuator = model.actuator(name)
-        joint = int(actuator.trnid[0])
-        sets_position = (
-            actuator.trntype[0] == mujoco.mjtTrn.mjTRN_JOINT and actuator.biasprm[1] == -actuator.gainprm[0] < 0
-        )
-        if not sets_position or model.jnt_type[joint] not in SCALAR_JOINTS:
-            raise RequestError(f"actuator {name}: does not set the position of a hinge or a slide")
+        if not actuator.biasprm[1] == -actuator.gainprm[0] < 0:
+            raise RequestError(f"actuator {name}: {_SETS_NO_POSITION}")
+        joint = find_driven_joint(model, name)
         if joint in joints:
             raise RequestError(
                 f"actuator {name}: sets the position of joint {model.joint(joint).name}, as another does"
             )
         joints.append(joint)
     return joints, np.array([model.actuator(name).gear[0] for name in actuators])
+
+
+def find_driven_joint(model: mujoco.MjModel, actuator: str) -> int:
+    """Return the hinge or slide that an actuator drives, by its index."""
+    row = model.actuator(actuator)
+    joint = int(row.trnid[0])
+    if row.trntype[0] not in ON_JOINT or model.jnt_type[joint] not in SCALAR_JOINTS:
+        raise RequestError(f"actuator {actuator}: {_SETS_NO_POSITION}")
+    return joint
 
 
 def find_tool(

@@ -87,7 +87,14 @@ def _find_gains(model: mujoco.MjModel) -> dict[str, np.ndarray]:
     """Return `Layout.gain_kinds`."""
     gain, bias = model.actuator_gainprm, model.actuator_biasprm
     of_gain, of_bias = np.ones(gain.shape, dtype=np.uint8), np.ones(bias.shape, dtype=np.uint8)
-    of_bias[(model.actuator_biastype == mujoco.mjtBias.mjBIAS_AFFINE.value) & (bias[:, 1] != 0), 2] = 2
+    is_linear = np.isin(model.actuator_biastype, (mujoco.mjtBias.mjBIAS_AFFINE.value, mujoco.mjtBias.mjBIAS_SO3.value))
+    of_bias[is_linear & (bias[:, 1] != 0), 2] = 2
+    for kinds, types, muscle in (
+        (of_gain, model.actuator_gaintype, mujoco.mjtGain.mjGAIN_MUSCLE.value),
+        (of_bias, model.actuator_biastype, mujoco.mjtBias.mjBIAS_MUSCLE.value),
+    ):
+        kinds[types == muscle] = 0  # lengths and velocities at which it is strong
+        kinds[types == muscle, 2:4] = 1  # its peak force, or the scale from which that follows
     is_motor = model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR.value
     of_gain[is_motor], of_bias[is_motor] = 0, 0
     of_gain[is_motor, 4:7] = 1  # kp, ki and kd of its controller
@@ -109,7 +116,7 @@ def _sensor_kind(model: mujoco.MjModel, index: int) -> SensorKind:
     part = int(model.sensor_objid[index])
     if kind == "jointactuatorfrc":
         return SensorKind(type=kind, joint=model.joint(part).name)
-    if kind == "actuatorfrc" and model.actuator_trntype[part] == mujoco.mjtTrn.mjTRN_JOINT:
+    if kind == "actuatorfrc" and model.actuator_trntype[part] in ON_JOINT:
         return SensorKind(type=kind, joint=model.joint(model.actuator_trnid[part, 0]).name)
     if kind == "contact":
         reported, _, num = model.sensor_intprm[index]
