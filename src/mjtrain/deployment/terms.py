@@ -170,10 +170,6 @@ def _orientation_error(scene: Scene, params: dict[str, Any]) -> np.ndarray:
     return rotation_vector(_missing_rotation(scene, params))
 
 
-def _remaining_rotation(scene: Scene, params: dict[str, Any]) -> np.ndarray:
-    return matrix(_missing_rotation(scene, params))[:, :2].T.ravel()
-
-
 def _planar_error(scene: Scene, params: dict[str, Any]) -> np.ndarray:
     return scene.command(params)[:2] - scene.sensor(params["position_sensor"])[:2]
 
@@ -190,10 +186,6 @@ def _seen_axes(scene: Scene, params: dict[str, Any]) -> np.ndarray:
 def _position_in(scene: Scene, params: dict[str, Any]) -> np.ndarray:
     offset = scene.qpos(params["object"])[:3] - scene.sensor(params["position_sensor"])
     return scene.axes(params.get("orientation_sensor")).T @ offset
-
-
-def _orientation_in(scene: Scene, params: dict[str, Any]) -> np.ndarray:
-    return _seen_axes(scene, params)[:, :2].T.ravel()
 
 
 def _cube_orientation_in(scene: Scene, params: dict[str, Any]) -> np.ndarray:
@@ -237,9 +229,9 @@ TERMS: dict[str, Term] = {
         "reach:orientation_error": _orientation_error,
         "objects:position_error": _position_error,
         "objects:orientation_error": _orientation_error,
-        "objects:remaining_rotation": _remaining_rotation,
+        "objects:remaining_rotation": lambda scene, params: matrix(_missing_rotation(scene, params))[:, :2].T.ravel(),
         "objects:position_in": _position_in,
-        "objects:orientation_in": _orientation_in,
+        "objects:orientation_in": lambda scene, params: _seen_axes(scene, params)[:, :2].T.ravel(),
         "objects:cube_orientation_in": _cube_orientation_in,
         "objects:linear_velocity_in": _linear_velocity_in,
         "objects:angular_velocity_in": _angular_velocity_in,
