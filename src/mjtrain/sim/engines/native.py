@@ -105,12 +105,8 @@ class NativeEngine:
             time=torch.zeros(num_envs, dtype=dtype, pin_memory=pin_memory),
         )
         self._mirrors = [(tensor.numpy(), self._batch.bind(name)) for name, tensor in vars(self.state).items()]
-        everywhere = torch.ones(num_envs, dtype=torch.bool)
-        self.reset(
-            everywhere,
-            self.layout.default_qpos.expand(num_envs, -1),
-            self.layout.default_qvel.expand(num_envs, -1),
-        )
+        qpos, qvel = (start.expand(num_envs, -1) for start in (self.layout.default_qpos, self.layout.default_qvel))
+        self.reset(torch.ones(num_envs, dtype=torch.bool), qpos, qvel)
 
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by num_substeps physics steps; see `Engine.step`."""

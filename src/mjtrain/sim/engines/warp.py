@@ -1,6 +1,7 @@
 """MuJoCo Warp: graphs of kernels, on a GPU and on a CPU."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -79,14 +80,7 @@ class WarpEngine:
         self.failed = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
         self.failure = ""
         self.warnings: Mapping[str, torch.Tensor] = {}
-        self.state = State(
-            qpos=wp.to_torch(self._data.qpos),
-            qvel=wp.to_torch(self._data.qvel),
-            act=wp.to_torch(self._data.act),
-            ctrl=wp.to_torch(self._data.ctrl),
-            sensordata=wp.to_torch(self._data.sensordata),
-            time=wp.to_torch(self._data.time),
-        )
+        self.state = State(**{field.name: wp.to_torch(getattr(self._data, field.name)) for field in fields(State)})
         self._kept = {name: wp.to_torch(array) for name in _KEPT if (array := getattr(self._data, name)).size}
         self._forces = {name: wp.to_torch(getattr(self._data, name)) for name in ("qfrc_applied", "xfrc_applied")}
         self._is_pushed = False
@@ -105,12 +99,8 @@ class WarpEngine:
         self._note_buffers = buffers.note
         kept = (*vars(self.state).values(), self._warmstart, *self._kept.values(), *buffers.tensors)
         self._calls = CapturedCalls(self._wp_device, kept)
-        everywhere = torch.ones(num_envs, dtype=torch.bool, device=self.device)
-        self.reset(
-            everywhere,
-            self.layout.default_qpos.expand(num_envs, -1),
-            self.layout.default_qvel.expand(num_envs, -1),
-        )
+        qpos, qvel = (start.expand(num_envs, -1) for start in (self.layout.default_qpos, self.layout.default_qvel))
+        self.reset(torch.ones(num_envs, dtype=torch.bool, device=self.device), qpos, qvel)
 
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by num_substeps physics steps; see `Engine.step`."""
