@@ -17,8 +17,9 @@ from mjtrain.evaluation.playing.replay_page import _describe
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import open_bundle
 from mjtrain.runs.checkpoint import load_checkpoint
-from mjtrain.runs.weights import read_weights
+from mjtrain.runs.weights import read_networks, read_weights
 from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.load import resolve_load
 from mjtrain.training.train_rank import TrainResult
 
 LAYER = "mlp.0.weight"
@@ -44,6 +45,12 @@ def test_a_training_starts_from_a_shared_policy_and_from_a_run(
     assert (first_layer(loaded.checkpoint) - shared).abs().max() < 0.05  # one iteration away
     again = train(tmp_path, str(loaded.run_dir))
     assert (first_layer(again.checkpoint) - first_layer(loaded.checkpoint)).abs().max() < 0.05
+    # A training that is in progress may delete the checkpoint before it is read.
+    found = resolve_load(make_train_config("Cartpole-Balance", load=str(again.run_dir))).run.load
+    assert found == str(again.checkpoint)
+    layer = first_layer(again.checkpoint)
+    again.checkpoint.unlink()
+    assert torch.equal(read_networks(again.checkpoint, "cpu")["actor_state_dict"][LAYER], layer)
 
 
 def test_what_does_not_fit_or_is_not_there_is_one_line(tmp_path: Path) -> None:

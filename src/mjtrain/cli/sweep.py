@@ -88,8 +88,8 @@ class Options:
 def main(argv: list[str]) -> None:
     """Run the command.
 
-    The process ends with status 0, 1 if no trial was complete or the disk is full, 2 if the request was wrong, and 128
-    plus the number of the signal that stopped it.
+    The process ends with status 0, 1 if no trial was complete, the disk is full or the folder is missing, 2 if the
+    request was wrong, and 128 plus the number of the signal that stopped it.
     """
     task, args, train_flags = split_task(argv, "sweep TASK --param …")
     options = parse(

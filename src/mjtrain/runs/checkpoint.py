@@ -124,6 +124,11 @@ def hold_checkpoint(path: Path) -> None:
                 _held.pop(next(iter(_held))).close()
 
 
+def is_there(path: Path) -> bool:
+    """Tell whether a file exists, or this process holds it."""
+    return path.is_file() or path in _held
+
+
 def _read(path: Path) -> bytes:
     """Read a file, and verify its checksum if it has one."""
     try:

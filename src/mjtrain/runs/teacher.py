@@ -8,7 +8,7 @@ from mjtrain.config import DEFAULT_LEARNER, AgentConfig, EnvConfig, ImitationCon
 from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
-from mjtrain.runs.checkpoint import find_valid_checkpoint, require_checkpoint
+from mjtrain.runs.checkpoint import find_valid_checkpoint, hold_checkpoint, require_checkpoint
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import read_learner
 from mjtrain.runs.resume import find_resumed_here
@@ -64,6 +64,7 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     elif is_shared:
         place = _open_shared(algorithm)
     checkpoint = _find_checkpoint(algorithm.teacher_run, place)
+    hold_checkpoint(checkpoint)  # a training that still writes there may delete it before it is read
     if asked is not None and (recorded := _read_recorded(config, resumed)) is not None:
         _check_same(asked, checkpoint, recorded)
     theirs = load_params(checkpoint.parent, "env")

@@ -63,7 +63,9 @@ def test_a_config_of_a_distillation_is_recorded_and_read_again() -> None:
     assert from_plain(AgentConfig, to_plain(AgentConfig())) == AgentConfig()
 
 
-def test_the_teacher_comes_from_its_run_and_is_not_changed(teacher_run: Path) -> None:
+def test_the_teacher_comes_from_its_run_and_is_not_changed(teacher_run: Path, tmp_path: Path) -> None:
+    """Its training may delete the checkpoint before it is read, as with --keep-checkpoints."""
+    teacher_run = Path(shutil.copytree(teacher_run, tmp_path / "teacher"))
     config = resolve_teacher(student(teacher_run, learning_rate=1e-2))
     trained = load_task("Cartpole-Balance").agent
     assert isinstance(config.agent.algorithm, DistillationConfig)
@@ -72,6 +74,7 @@ def test_the_teacher_comes_from_its_run_and_is_not_changed(teacher_run: Path) ->
     assert config.agent.algorithm.teacher_run == str(teacher_run / "model_1.pt")
     assert resolve_teacher(student(teacher_run / "model_1.pt", learning_rate=1e-2)) == config
     theirs = load_checkpoint(teacher_run / "model_1.pt", "cpu")["actor_state_dict"]
+    (teacher_run / "model_1.pt").unlink()
 
     def train(context: mjtrain.RankContext) -> tuple[dict[str, torch.Tensor], list[float]]:
         runner = make_runner(context, config)

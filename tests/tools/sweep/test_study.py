@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.tools.sweep import run_sweep
 from mjtrain.tools.sweep.claims import Claims
+from mjtrain.tools.sweep.plan import SweepPlan
 from mjtrain.tools.sweep.space import parse_space
 from mjtrain.tools.sweep.study import Study, Trial, plot_study
 from support.sweep_plans import make_plan
@@ -23,6 +25,28 @@ def open_study(folder: Path, **options: Any) -> Study:
 def prune_hopeless(study: Study) -> None:
     for number in study.hopeless():
         study.prune(number)
+
+
+@pytest.mark.parametrize("lost", ["", "claims", "study.jsonl"])
+def test_a_folder_that_is_lost_ends_the_sweep_in_one_line(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(tmp_path / "search", space=SPACE)
+    path = plan.folder / lost
+
+    class Losing(Study):
+        """A study whose folder is renamed when it has been opened."""
+
+        def __init__(self, plan: SweepPlan) -> None:
+            super().__init__(plan)
+            path.rename(tmp_path / "elsewhere")
+
+    monkeypatch.setattr(run_sweep, "Study", Losing)
+    with pytest.raises(OutsideError) as error:
+        run_sweep.run_sweep(plan)
+    hint = "rerun the same command to resume the sweep when it is back"
+    assert str(error.value) == f"{path}: is missing or cannot be reached; {hint}"
+    assert not path.exists()
 
 
 def test_what_ended_is_kept_and_what_did_not_is_taken_up(tmp_path: Path) -> None:

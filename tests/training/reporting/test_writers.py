@@ -1,5 +1,6 @@
 """Files of metrics that are lost for a while: a disk that is full, a file that is deleted."""
 
+import errno
 import itertools
 import json
 import resource
@@ -7,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -18,6 +20,7 @@ from mjtrain.sim.drawing.video import Video
 from mjtrain.training.open_run import naming_last_checkpoint, saved_iteration
 from mjtrain.training.reporting import writers
 from mjtrain.training.reporting.report import RunReport
+from mjtrain.training.reporting.writer import Writer, WriterError
 from mjtrain.training.reporting.writers import JsonlWriter, TensorBoardWriter
 from support.frozen import dead_file_system
 from support.machine import wait_until
@@ -128,6 +131,35 @@ def test_a_restart_on_a_full_disk_trains(tmp_path: Path, capsys: pytest.CaptureF
     said = capsys.readouterr().out
     for name in ("JsonlWriter", "TensorBoardWriter"):
         assert said.count(f"{name} cannot write (File too large)") == 1
+
+
+def test_a_target_that_fails_for_another_reason_is_said_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A video that cannot be shown says nothing about metrics."""
+    is_full = False
+
+    class Service(Writer):
+        def write(self, metrics: dict[str, Any]) -> None:
+            if is_full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        def add_video(self, video: Video) -> None:
+            raise WriterError("no codec")
+
+        def close(self) -> None:
+            self.write({})
+
+    video = Video(iteration=1, path=tmp_path / "1.mp4", gif=None, cpu_s=0.0)
+    with RunReport(make_train_config("Cartpole-Balance", logger="none"), tmp_path, 0, 9) as report:
+        report._writers.append(Service())
+        for iteration in range(1, 7):
+            is_full = iteration in (3, 4, 6)
+            report.add_videos([video])
+            report.update(row_of(iteration))
+    said = [line for line in capsys.readouterr().out.splitlines() if "Service cannot write" in line]
+    reasons = [line.partition("(")[2].partition(")")[0] for line in said]
+    assert reasons == ["no codec", "No space left on device", "No space left on device"]
 
 
 def test_lines_are_removed_without_room_for_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from mjtrain.learning.rsl_rl.networks import OWN_MODELS, resolve_model
 from mjtrain.learning.rsl_rl.symmetry import MirrorImages
 from mjtrain.learning.rsl_rl.vec_env import VecEnvAdapter
 from mjtrain.learning.rsl_rl.warm_start import imitate_controller
+from mjtrain.runs.checkpoint import is_there
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 
@@ -71,7 +72,7 @@ def make_algorithm(
     if isinstance(config.algorithm, DaggerConfig) and config.algorithm.clip_teacher:
         assert isinstance(env.env, Env), "others are refused before"
         algorithm.clip_teacher(*env.env.action_bounds)
-    if isinstance(config.algorithm, ImitationConfig) and Path(config.algorithm.teacher_run).is_file():
+    if isinstance(config.algorithm, ImitationConfig) and is_there(Path(config.algorithm.teacher_run)):
         algorithm.load_teacher(Path(config.algorithm.teacher_run))
     return algorithm
 

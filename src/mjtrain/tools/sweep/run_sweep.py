@@ -14,7 +14,7 @@ from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.file_locks import open_lock_file
 from mjtrain.tools.sweep.claims import Claim, Claims
 from mjtrain.tools.sweep.display import SweepDisplay
-from mjtrain.tools.sweep.plan import Slot, SweepPlan
+from mjtrain.tools.sweep.plan import JOURNAL, Slot, SweepPlan
 from mjtrain.tools.sweep.results import TrialResult, write_summary
 from mjtrain.tools.sweep.running_trial import RunningTrial
 from mjtrain.tools.sweep.study import LostTrialError, Study, Trial
@@ -28,7 +28,7 @@ def run_sweep(plan: SweepPlan) -> list[TrialResult]:
 
     Raises:
         RequestError: The folder cannot be written, holds another sweep, or another process is at work there.
-        OutsideError: The disk is full; what has ended is recorded.
+        OutsideError: The disk is full, or the folder is gone; what has ended is recorded.
         KeyboardInterrupt, SystemExit: A signal has stopped it; its trials have saved.
     """
     with _claim_folder(plan) as claims:
@@ -41,6 +41,10 @@ def run_sweep(plan: SweepPlan) -> list[TrialResult]:
                 write_summary(plan, trials)
                 study.draw()
         except OSError as error:
+            for path in (plan.folder, plan.folder / "claims", plan.folder / JOURNAL):
+                if not os.access(path, os.F_OK):
+                    lost = f"{path}: is missing or cannot be reached"
+                    raise OutsideError(f"{lost}; {RESUME_HINT} when it is back") from error
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise OutsideError(f"{plan.folder}: {error.strerror}; {RESUME_HINT} when there is room") from error

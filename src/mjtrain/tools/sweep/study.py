@@ -190,8 +190,8 @@ class _KernelLock(JournalFileOpenLock):
         self._path = path
 
     def acquire(self) -> bool:
-        """Wait for the lock, and remove a line that was cut short."""
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        """Wait for the lock, and remove a line that was cut short; a journal that was deleted is not begun again."""
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         with contextlib.suppress(OSError):  # a file system without locks; the sweep's folder is claimed besides
             lock(self._descriptor, wait=True)
         size = os.fstat(self._descriptor).st_size

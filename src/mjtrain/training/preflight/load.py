@@ -7,7 +7,7 @@ from mjtrain.config import DEFAULT_LEARNER, TrainConfig
 from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
-from mjtrain.runs.checkpoint import check_recorded_learner, find_valid_checkpoint
+from mjtrain.runs.checkpoint import check_recorded_learner, find_valid_checkpoint, hold_checkpoint, is_there
 from mjtrain.runs.resume import is_resumed
 from mjtrain.runs.trained_run import is_run
 from mjtrain.runs.weights import read_networks
@@ -69,7 +69,8 @@ def _find_file(place: str, flag: str, config: TrainConfig) -> Path:
         path = found
     elif path.is_dir():
         raise RequestError(f"{flag}: is neither a run nor a shared policy; give one of them, or a file model_300.pt")
-    if not path.is_file():
+    hold_checkpoint(path)  # a training that still writes there may delete it before it is read
+    if not is_there(path):
         raise RequestError(f"{flag}: no such file")
     return path
 

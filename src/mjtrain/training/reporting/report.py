@@ -22,8 +22,8 @@ class RunReport:
         """Open the writers; metrics of iterations after first_iteration are deleted."""
         self._run_dir = run_dir
         self._stack = ExitStack()
-        self._failing: dict[str, Callable[..., None]] = {}
-        """What failed first of a target that cannot write; until that is done again, no warning is repeated."""
+        self._failing: dict[str, dict[Callable[..., None], str]] = {}
+        """What a target cannot do now, and why; a warning is given once for each reason, until that is done again."""
         self._videos: list[Video] = []
         self._directory_is_gone = False
         rewards = config.env.rewards if isinstance(config.env, EnvConfig) else {}
@@ -107,17 +107,19 @@ class RunReport:
         self._attempt(_name(writer), writer.close)
 
     def _attempt(self, name: str, action: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        """Write; a failing disk or service is reported once per target, and the training continues."""
+        """Write; a failing disk or service is reported once per target and reason, and the training continues."""
+        failing = self._failing.setdefault(name, {})
         try:
             action(*args, **kwargs)
         except (OSError, WriterError) as error:
-            if name not in self._failing and describe_absence(self._run_dir) is None:
-                reason = getattr(error, "strerror", None) or error
+            reason = str(getattr(error, "strerror", None) or error)
+            is_known = action in failing or reason in failing.values()  # that of one action may change
+            if not is_known and describe_absence(self._run_dir) is None:
                 self.warn(f"{name} cannot write ({reason}); training continues without it")
-            self._failing.setdefault(name, action)
+            failing.setdefault(action, reason)
         else:
-            if self._failing.get(name) == action:
-                del self._failing[name]
+            if (over := failing.get(action)) is not None:
+                self._failing[name] = {other: reason for other, reason in failing.items() if reason != over}
 
 
 def _name(writer: Writer) -> str:
