@@ -365,6 +365,17 @@ def test_a_task_with_parts_of_other_types_is_refused(tmp_path: Path) -> None:
         mjtrain.make_vec(replace(task, env={}))
 
 
+def test_a_deprecated_attribute_of_a_model_is_told_once(tmp_path: Path) -> None:
+    task = load_task("Cartpole-Balance")
+    model = mujoco.MjSpec.from_file(task.env.robot.file)
+    robot = tmp_path / "robot.xml"
+    robot.write_text(model.to_xml().replace("<compiler ", '<compiler settotalmass="3" '))
+    env = replace(task.env, robot=replace(task.env.robot, file=str(robot)))
+    with pytest.warns(UserWarning, match="settotalmass") as told:
+        mjtrain.train(replace(task, env=env), num_envs=4, max_iterations=1, log_root=tmp_path, launch=CPU)
+    assert len(told) == 1, [str(warning.message) for warning in told]
+
+
 def test_launch_says_what_it_takes() -> None:
     function: Any = 5
     options: Any = {"gpu_ids": None}

@@ -1,6 +1,10 @@
 """A learner that another package brings has all that RSL-RL has; and what is said where one does not fit."""
 
+import importlib
 import json
+import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +12,14 @@ import pytest
 import yaml
 
 import mjtrain
+from mjtrain.api import make_train_config
 from mjtrain.cli.train import main as train
-from mjtrain.learning.registry import find_library
+from mjtrain.config import LearnerConfig
+from mjtrain.learning import TrainingLoop
+from mjtrain.learning.registry import check_learner, find_library, make_learner
 from mjtrain.runtime.errors import RequestError
 
+TASK = "Cartpole-Balance"
 CPU = mjtrain.LaunchConfig(gpu_ids=None)
 SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger", "none")
 TIMES = ("env_steps_per_second", "collect_time_s", "learn_time_s", "wait_time_s")
@@ -89,3 +97,62 @@ def test_a_learner_that_mjtrain_knows_and_nothing_registers(monkeypatch: pytest.
     monkeypatch.setattr("mjtrain.learning.registry.list_learners", list)
     with pytest.raises(RequestError, match=r'--learner skrl: is not installed; pip install "mjtrain-learners\[skrl\]"'):
         find_library("skrl")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("1 / 0", "third_party:LIBRARY cannot be imported (ZeroDivisionError: division by zero)"),
+        ("class LIBRARY: pass", "third_party:LIBRARY is a class; register an object of it"),
+        (
+            "LIBRARY = 5",
+            "third_party:LIBRARY lacks modules, install, check, make_learner, make_policy; see mjtrain.lea",
+        ),
+        ("LIBRARY.modules = 'numpy'", "third_party:LIBRARY has the modules 'numpy'; give a tuple, ('numpy',)"),
+        ("LIBRARY.modules = ('nowhere.at_all',)", 'needs nowhere.at_all; pip install "third-party"'),
+        ("LIBRARY.check = lambda *_: 'a line'", "its check returned the string 'a line'; it must return a list of lin"),
+        ("LIBRARY.check = lambda *_: None", "its check returned None; it must return a list of lines"),
+    ],
+)
+def test_what_is_wrong_with_a_library_is_said(
+    code: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "third_party", raising=False)
+    (module,) = tmp_path.rglob("third_party.py")
+    text = module.read_text()
+    module.unlink()  # a link
+    module.write_text(f"{text}\n{code}\n")
+    with pytest.raises(RequestError, match=f"^--learner linear: {re.escape(message)}"):
+        check_learner(replace(make_train_config(TASK), learner=LearnerConfig(name="linear")), 1, "cpu")
+
+
+def test_a_loop_of_another_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither `play` nor `--resume` would find its library."""
+    third_party: Any = importlib.import_module("third_party")
+    env = mjtrain.make_env(TASK, num_envs=2)
+    monkeypatch.setattr(third_party, "TrainingLoop", lambda *args: TrainingLoop(*args[:4], "other"))
+    with pytest.raises(RequestError, match="--learner linear: its TrainingLoop has the name other; give it linear"):
+        make_learner(mjtrain.RankContext(), env, make_train_config(TASK).agent, LearnerConfig(name="linear"))
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"linear": [object]}, r"state_dict\(\)\['linear'\]\[0\] is <class 'object'>; a checkpoint holds tensors, "),
+        ({"linear": {}, "iter": 3}, r"state_dict\(\) has the keys iter, which the loop uses; rename them"),
+    ],
+)
+def test_a_state_that_no_checkpoint_could_be_read_with_is_not_saved(
+    state: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    third_party: Any = importlib.import_module("third_party")
+    env = mjtrain.make_env(TASK, num_envs=2)
+    algorithm = third_party.Gradient(mjtrain.RankContext(), env)
+    algorithm.state_dict = lambda: state
+    loop = TrainingLoop(mjtrain.RankContext(), env, algorithm, 2, "linear")
+    with pytest.raises((TypeError, ValueError), match=message):
+        loop.save(tmp_path / "model_1.pt")
+    assert not (tmp_path / "model_1.pt").exists()
+    algorithm.rank_state = lambda: {"generator": object()}
+    with pytest.raises(TypeError, match=r"rank_state\(\)\['generator'\] is <object object at "):
+        loop.save(tmp_path / "model_1.pt")

@@ -53,7 +53,7 @@ class TrainingLoop:
         self._algorithm = algorithm
         self._context = context
         self._num_steps = int(num_steps)  # of a config in Python it may be a number of numpy
-        self._learner = learner
+        self.learner = learner
         self._rng_state: dict[str, Any] | None = None
         self._metrics = JobMetrics(context, env, algorithm.collectives)
         if context.is_distributed:
@@ -165,7 +165,7 @@ class TrainingLoop:
             RanksDriftedError: Something differs; the message names the first tensor and the ranks.
         """
         if self._context.is_distributed:
-            learned, rate = as_tensors(self._algorithm.state_dict()), self._algorithm.learning_rate
+            learned, rate = as_tensors(self._algorithm.state_dict(), "state_dict()"), self._algorithm.learning_rate
             shared = {f"shared/{name}": total for name, total in self._env.shared_totals().items()}
             state = {**learned, **shared, "learning_rate": rate, "iteration": self.iteration}
             check_drift(state, self._context.world_size, self.device)
@@ -180,19 +180,19 @@ class TrainingLoop:
         ranks = gather_rank_states(self._env, algorithm.rank_state(), self.device, algorithm.collectives, self._context)
         if not self._context.is_main:
             return
-        save_checkpoint(
-            path,
-            {
-                "format": FORMAT,
-                "learner": self._learner,
-                **as_tensors(algorithm.state_dict()),
-                "iter": self.iteration,
-                "learning_rate": algorithm.learning_rate,
-                "last_episodes": self._metrics.last_episodes,
-                "ranks": ranks,
-                "infos": {**(infos or {}), "env_steps_total": self.env_steps_total},
-            },
-        )
+        state = as_tensors(algorithm.state_dict(), "state_dict()")
+        own = {
+            "format": FORMAT,
+            "learner": self.learner,
+            "iter": self.iteration,
+            "learning_rate": algorithm.learning_rate,
+            "last_episodes": self._metrics.last_episodes,
+            "ranks": ranks,
+            "infos": {**(infos or {}), "env_steps_total": self.env_steps_total},
+        }
+        if taken := own.keys() & state.keys():
+            raise ValueError(f"state_dict() has the keys {', '.join(sorted(taken))}, which the loop uses; rename them")
+        save_checkpoint(path, {**own, **state})
 
     def resume(self, path: Path | None, task: str) -> str | None:
         """Continue from a checkpoint. Every rank must call it; all continue from the bytes that rank 0 reads.
@@ -212,7 +212,7 @@ class TrainingLoop:
         theirs = content.get("infos", {}).get("task")
         if not is_same_task(theirs, task):
             raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
-        check_recorded_learner(content, path, self._learner)
+        check_recorded_learner(content, path, self.learner)
         self._algorithm.load_state_dict(content, path)
         self.begins_with_random_weights = False
         self.iteration = content["iter"]
@@ -240,7 +240,7 @@ class TrainingLoop:
 
     def policy_weights(self) -> dict[str, Any]:
         """Return what `Policy.load` takes: the networks as they are now, not a copy."""
-        return {**as_tensors(self._algorithm.state_dict()), "iter": self.iteration}
+        return {**as_tensors(self._algorithm.state_dict(), "state_dict()"), "iter": self.iteration}
 
     def load_weights(self, path: Path, critic: Path | None = None) -> None:
         """Start from the networks and normalisers of a checkpoint, or of a shared policy, which has no critic.
@@ -256,13 +256,13 @@ class TrainingLoop:
             RequestError: It is not a valid checkpoint, or one of another learner or other networks.
         """
         content = read_networks(path, "cpu")
-        check_recorded_learner(content, path, self._learner)
+        check_recorded_learner(content, path, self.learner)
         if critic is not None:
             content.pop("critic_state_dict", None)
         self._algorithm.load_weights(content, path)
         if critic is not None:
             content = read_networks(critic, "cpu")
-            check_recorded_learner(content, critic, self._learner)
+            check_recorded_learner(content, critic, self.learner)
             if "critic_state_dict" not in content:
                 raise RequestError(f"--load-critic {critic}: has no critic; give a run that learned by PPO")
             self._algorithm.load_weights({"critic_state_dict": content["critic_state_dict"]}, critic)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mjtrain.config.type_check import show
 from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.runtime.rank import RankContext
@@ -48,7 +49,7 @@ def gather_rank_states(
 ) -> list[dict[str, Any]]:
     """Return what only each rank has, by rank, on the CPU; empty except on the main rank. Every rank must call it."""
     mine = io.BytesIO()
-    torch.save({"rng": get_rng_state(device), "env": env.state_dict(), **as_tensors(own)}, mine)
+    torch.save({"rng": get_rng_state(device), "env": env.state_dict(), **as_tensors(own, "rank_state()")}, mine)
     gathered = collectives.gather_bytes(mine.getvalue(), context)
     if not context.is_main:
         return []
@@ -65,17 +66,31 @@ def find_other_shape(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torc
     return None
 
 
-def as_tensors(value: Any) -> Any:
+def as_tensors(value: Any, name: str) -> Any:
     """Replace the arrays of numpy in nested dictionaries and lists by tensors, and its numbers by plain ones.
 
     What has none of them is returned as it is.
+
+    Args:
+        name: What errors call it.
+
+    Raises:
+        TypeError: It holds something else, which no checkpoint could be read with.
     """
     if isinstance(value, dict):
-        converted = {key: as_tensors(item) for key, item in value.items()}
+        converted = {key: as_tensors(item, f"{name}[{key!r}]") for key, item in value.items()}
         return converted if any(converted[key] is not value[key] for key in value) else value
     if isinstance(value, list | tuple):
-        items = [as_tensors(item) for item in value]
+        items = [as_tensors(item, f"{name}[{index}]") for index, item in enumerate(value)]
         return type(value)(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.dtype != object:
         return torch.from_numpy(np.array(value))  # a copy: arrays of other libraries may not be written to
-    return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.generic):
+        return value.item()
+    if not isinstance(value, _PLAIN):
+        raise TypeError(f"{name} is {show(value)}; a checkpoint holds tensors, arrays, numbers, strings and booleans")
+    return value
+
+
+_PLAIN = (torch.Tensor, int, float, complex, str, bytes, set, torch.dtype, torch.device, type(None))
+"""What can be read from a file without running code."""

@@ -1,13 +1,15 @@
 """Which learning library learns: found by its name among those that installed packages register."""
 
 import importlib.util
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
 from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig
+from mjtrain.config.type_check import show
 from mjtrain.learning.library import GROUP, Library
 from mjtrain.runtime.entry_points import find_entry_points
-from mjtrain.runtime.errors import RequestError, suggest
+from mjtrain.runtime.errors import RequestError, StoppedError, message_of, suggest
 from mjtrain.runtime.rank import RankContext
 
 if TYPE_CHECKING:
@@ -34,14 +36,35 @@ def find_library(name: str) -> Library:
     registered = {entry.name: entry for entry in list_learners()}
     if name not in registered:
         raise RequestError(f"--learner {name}: {_advise(name, list(registered))}")
+    what = f"--learner {name}: {registered[name].value}"
     try:
         library: Library = registered[name].load()
-    except (ImportError, AttributeError) as error:
-        raise RequestError(f"--learner {name}: {registered[name].value} cannot be imported ({error})") from error
+    except StoppedError:
+        raise
+    except (Exception, SystemExit) as error:
+        kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        raise RequestError(f"{what} cannot be imported ({kind}{message_of(error)})") from error
+    if isinstance(library, type):
+        raise RequestError(f"{what} is a class; register an object of it")
+    if missing := [part for part in _PARTS if not hasattr(library, part)]:
+        raise RequestError(f"{what} lacks {', '.join(missing)}; see mjtrain.learning.Library")
+    if isinstance(library.modules, str):
+        raise RequestError(f"{what} has the modules {library.modules!r}; give a tuple, ({library.modules!r},)")
     for module in library.modules:
-        if importlib.util.find_spec(module) is None:
+        if not _is_installed(module):
             raise RequestError(f'--learner {name}: needs {module}; pip install "{library.install}"')
     return library
+
+
+_PARTS = ("modules", "install", "check", "make_learner", "make_policy")
+"""What a `Library` has."""
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
 
 
 def _advise(name: str, registered: list[str]) -> str:
@@ -57,13 +80,20 @@ def check_learner(config: TrainConfig, world_size: int, device: str) -> tuple[st
     Returns:
         Lines that the user should see.
     """
-    return tuple(find_library(config.learner.name).check(config, world_size, device))
+    name = config.learner.name
+    lines = find_library(name).check(config, world_size, device)
+    if not isinstance(lines, Sequence) or isinstance(lines, str):
+        raise RequestError(f"--learner {name}: its check returned {show(lines)}; it must return a list of lines")
+    return tuple(lines)
 
 
 def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learner: LearnerConfig) -> "Learner":
     """Build what learns on this rank; with several ranks, the process group must be up."""
     _defer_imports()
-    return find_library(learner.name).make_learner(context, env, agent, learner.settings)
+    made = find_library(learner.name).make_learner(context, env, agent, learner.settings)
+    if (name := getattr(made, "learner", learner.name)) != learner.name:
+        raise RequestError(f"--learner {learner.name}: its TrainingLoop has the name {name}; give it {learner.name}")
+    return made
 
 
 def make_policy(
