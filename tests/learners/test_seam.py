@@ -117,7 +117,8 @@ def test_a_learner_that_mjtrain_knows_and_nothing_registers(monkeypatch: pytest.
 def test_what_is_wrong_with_a_library_is_said(
     code: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "third_party", raising=False)
+    monkeypatch.setitem(sys.modules, "third_party", sys)  # so that the end of the test takes out what is imported now
+    del sys.modules["third_party"]
     (module,) = tmp_path.rglob("third_party.py")
     text = module.read_text()
     module.unlink()  # a link
@@ -130,7 +131,11 @@ def test_a_loop_of_another_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     """Neither `play` nor `--resume` would find its library."""
     third_party: Any = importlib.import_module("third_party")
     env = mjtrain.make_env(TASK, num_envs=2)
-    monkeypatch.setattr(third_party, "TrainingLoop", lambda *args: TrainingLoop(*args[:4], "other"))
+    monkeypatch.setattr(
+        third_party,
+        "TrainingLoop",
+        lambda context, env, algorithm, steps, _: TrainingLoop(context, env, algorithm, steps, "other"),
+    )
     with pytest.raises(RequestError, match="--learner linear: its TrainingLoop has the name other; give it linear"):
         make_learner(mjtrain.RankContext(), env, make_train_config(TASK).agent, LearnerConfig(name="linear"))
 
