@@ -100,19 +100,23 @@ def test_the_policy_that_is_played_is_the_one_that_was_trained(tmp_path: Path) -
     assert torch.equal(policy({"actor": observations}), expected)
 
 
-def test_a_checkpoint_with_a_normaliser_needs_one() -> None:
-    def move(context: RankContext) -> str:
+def test_a_checkpoint_of_another_actor_is_refused() -> None:
+    def move(context: RankContext) -> list[str]:
         config = make_train_config("Cartpole-Balance", num_envs=4)
-        plain = replace(config.agent, actor=replace(config.agent.actor, obs_normalization=False))
-        env = make_env(context, config)
+        actor, env = config.agent.actor, make_env(context, config)
         saved: Any = make_learner(context, env, config.agent, LearnerConfig(name="skrl"))
-        other: Any = make_learner(context, env, plain, LearnerConfig(name="skrl"))
-        with pytest.raises(RequestError) as error:
-            other._algorithm.load_weights(saved._algorithm.state_dict(), Path("model_1.pt"))
-        return str(error.value)
+        refused = []
+        for change in ({"obs_normalization": False}, {"distribution_cfg": DistributionConfig(std_type="log")}):
+            agent = replace(config.agent, actor=replace(actor, **change))
+            other: Any = make_learner(context, env, agent, LearnerConfig(name="skrl"))
+            with pytest.raises(RequestError) as error:
+                other._algorithm.load_weights(saved._algorithm.state_dict(), Path("model_1.pt"))
+            refused.append(str(error.value))
+        return refused
 
-    words = "has the part observation_preprocessor, which this run does not have"
-    assert words in mjtrain.launch(move, launch=CPU)
+    with_normaliser, with_deviation = mjtrain.launch(move, launch=CPU)
+    assert "has the part observation_preprocessor, which this run does not have" in with_normaliser
+    assert "policy log_std has shape None in the checkpoint and (1,) here" in with_deviation
 
 
 def test_what_follows_a_truncation_is_the_value_before_it(tmp_path: Path) -> None:

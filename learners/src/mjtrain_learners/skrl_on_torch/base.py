@@ -71,7 +71,10 @@ class Actor(GaussianMixin, JobModel):
         )
         self._learns_log = config.distribution_cfg.std_type == "log"
         std = torch.full((num_actions,), config.distribution_cfg.init_std)
-        self.std = nn.Parameter(std.log() if self._learns_log else std)
+        if self._learns_log:  # under another name, so that a checkpoint of the one is not taken for the other
+            self.log_std = nn.Parameter(std.log())
+        else:
+            self.std = nn.Parameter(std)
 
     def compute(  # pyright: ignore[reportIncompatibleMethodOverride]  # skrl gives the role by its place
         self,
@@ -79,7 +82,7 @@ class Actor(GaussianMixin, JobModel):
         role: str = "",  # noqa: ARG002
     ) -> tuple[torch.Tensor, dict[str, Any]]:
         """Return the means, shape (num_samples, num_actions), and the logarithm of the standard deviation."""
-        log_std = self.std if self._learns_log else self.std.clamp(min=1e-6).log()
+        log_std = self.log_std if self._learns_log else self.std.clamp(min=1e-6).log()
         return self.layers(inputs["observations"]), {"log_std": log_std}
 
 
