@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import read_regular
 from mjtrain.runtime.processes import list_descendants, send_signal
@@ -37,6 +38,10 @@ def has_credentials() -> bool:
         return False
 
 
+_WAITS = 100
+"""Into how many a wait is divided: a process that was stopped meanwhile has used up one of them, not all."""
+
+
 def call_within(timeout_s: float, action: Callable[[], _T]) -> _T:
     """Return what a call of W&B returns, which waits for W&B's process and may therefore never do so.
 
@@ -55,8 +60,9 @@ def call_within(timeout_s: float, action: Callable[[], _T]) -> _T:
 
     thread = threading.Thread(target=call, name="mjtrain-wandb", daemon=True)
     thread.start()
-    for _ in range(10):  # a process that was stopped has used up one of these waits, not all
-        thread.join(timeout_s / 10)
+    for _ in range(_WAITS):
+        thread.join(timeout_s / _WAITS)
+        heartbeat.beat()  # a training that waits for W&B does not hang: this ends
     if errors:
         raise errors[0]
     if not values:

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 from wandb.proto import wandb_internal_pb2
 
+from mjtrain.runs.wandb_artifact import call_within
+from mjtrain.runtime import heartbeat
 from mjtrain.runtime.processes import is_ending
 from mjtrain.training.reporting.wandb_writer import resolve_mode
 from support.commands import run, start
@@ -233,3 +236,12 @@ def test_a_training_in_a_sweep_of_wandb_writes_into_the_run_of_the_sweep(tmp_pat
     (own,) = [history_of(list(read_recording(path))) for path in tmp_path.glob("mine/wandb/offline-run-*/run-*.wandb")]
     assert [(row.get("x"), row.get("iteration")) for row in own] == [(1.0, None), (2.0, 1)]  # W&B joins rows of a step
     assert not list(recordings_below(tmp_path))
+
+
+def test_a_training_that_waits_for_wandb_does_not_hang() -> None:
+    """A large checkpoint may take longer than a rank may go without a beat, and W&B must not end a run."""
+    over, before = threading.Event(), heartbeat.current.beats
+    with pytest.raises(TimeoutError, match=r"no answer for 0\.2 s"):
+        call_within(0.2, over.wait)
+    over.set()
+    assert heartbeat.current.beats > before + 1

@@ -90,6 +90,12 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) ->
             f"--learner-config memory_size {translated['memory_size']}: must be at least the env steps of a rollout, "
             f"{agent.num_steps_per_env} (--agent.num-steps-per-env)"
         )
+    kept = translated["memory_size"] * num_envs
+    if settings.get("batch_size", 0) > kept:
+        raise RequestError(
+            f"--learner-config batch_size {settings['batch_size']}: must be at most the {kept} transitions that a rank "
+            f"keeps (memory_size {translated['memory_size']} of {num_envs} environments)"
+        )
     for part in ("observation_preprocessor", "state_preprocessor"):
         if translated[part] is None and settings.get(f"{part}_kwargs"):
             raise RequestError(f"--learner-config {part}_kwargs: has no effect without a {part}")
