@@ -418,6 +418,8 @@ def test_a_command_has_the_size_that_the_metadata_says() -> None:
     assert Commands(metadata, ()).current["velocity"].tolist() == [0.0, 0.0, 0.0]
     with pytest.raises(RequestError, match=r"--command 1: give .*ahead, left, turn"):
         Commands(metadata, (1.0,))
+    with pytest.raises(RequestError, match=r"^--command nan 0 0: each must be finite$"):
+        Commands(metadata, (float("nan"), 0.0, 0.0))
     assert Commands(metadata, (9.0, 0.0, 0.0)).notices == [], "an older export has no bounds"
     described["controls"] = {"ahead": [-1.0, 1.0], "left": [-0.5, 0.5], "turn": [-1.0, 1.0]}
     assert Commands(metadata, (1.0, -0.5, 0.0)).notices == []

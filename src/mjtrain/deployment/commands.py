@@ -31,6 +31,8 @@ class Commands:
             wanted = "; ".join(f"{name}: {_describe(self._described[name], size)}" for name, size in sizes.items())
             given = " ".join(f"{value:g}" for value in values) or "without values"
             raise RequestError(f"--command {given}: give {wanted or 'none, because the policy reads no command'}")
+        if not np.isfinite(values).all():
+            raise RequestError(f"--command {' '.join(f'{value:g}' for value in values)}: each must be finite")
         self._wanted: Named = {}
         for name, size in sizes.items():
             self._wanted[name] = np.array(values[at : at + size], dtype=float)

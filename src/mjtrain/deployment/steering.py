@@ -68,7 +68,7 @@ def find_beyond(bounds: Mapping[str, Sequence[float]], values: Sequence[float]) 
     return [
         f"{name} {value:g} is outside of {low:g} to {high:g}, the bounds that the task has for it"
         for (name, (low, high)), value in zip(bounds.items(), values, strict=True)
-        if not low <= value <= high
+        if value < low or value > high
     ]
 
 
