@@ -66,7 +66,7 @@ def find_other_shape(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torc
     return None
 
 
-def as_tensors(value: Any, name: str) -> Any:
+def as_tensors(value: Any, name: str = "state") -> Any:
     """Replace the arrays of numpy in nested dictionaries and lists by tensors, and its numbers by plain ones.
 
     What has none of them is returned as it is.
