@@ -69,12 +69,9 @@ class Actor(GaussianMixin, JobModel):
         self.layers = make_layers(
             spaces["observation_space"].shape[0], config.hidden_dims, num_actions, config.activation
         )
-        self._learns_log = config.distribution_cfg.std_type == "log"
+        self.std_type = config.distribution_cfg.std_type
         std = torch.full((num_actions,), config.distribution_cfg.init_std)
-        if self._learns_log:  # under another name, so that a checkpoint of the one is not taken for the other
-            self.log_std = nn.Parameter(std.log())
-        else:
-            self.std = nn.Parameter(std)
+        self.std = nn.Parameter(std.log() if self.std_type == "log" else std)
 
     def compute(  # pyright: ignore[reportIncompatibleMethodOverride]  # skrl gives the role by its place
         self,
@@ -82,7 +79,7 @@ class Actor(GaussianMixin, JobModel):
         role: str = "",  # noqa: ARG002
     ) -> tuple[torch.Tensor, dict[str, Any]]:
         """Return the means, shape (num_samples, num_actions), and the logarithm of the standard deviation."""
-        log_std = self.log_std if self._learns_log else self.std.clamp(min=1e-6).log()
+        log_std = self.std if self.std_type == "log" else self.std.clamp(min=1e-6).log()
         return self.layers(inputs["observations"]), {"log_std": log_std}
 
 

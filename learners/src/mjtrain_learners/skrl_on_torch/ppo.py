@@ -12,7 +12,16 @@ from skrl.agents.torch.ppo import PPO, PPO_CFG, ppo
 from skrl.memories.torch import RandomMemory
 from skrl.resources.schedulers.torch import KLAdaptiveLR
 
-from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, TaskEnv, TrainingLoop, normalise
+from mjtrain.learning import (
+    AgentConfig,
+    Collectives,
+    Observations,
+    RankContext,
+    RequestError,
+    TaskEnv,
+    TrainingLoop,
+    normalise,
+)
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Critic, SkrlBase, fill_in_scalers
 from mjtrain_learners.skrl_settings import translate, update_ppo
@@ -80,6 +89,8 @@ class SkrlAlgorithm(SkrlBase):
         super().__init__(ppo, collectives, inputs)
         self._ppo = ppo
         self._action_std = 0.0
+        assert isinstance(ppo.policy, Actor)
+        self._std_type = ppo.policy.std_type
 
     @property
     def learning_rate(self) -> float:
@@ -134,7 +145,18 @@ class SkrlAlgorithm(SkrlBase):
 
     def state_dict(self) -> dict[str, Any]:
         """Return models, normalisers, optimiser and what scales the gradients of mixed precision."""
-        return {**self._modules_state(), "optimizer": self._ppo.optimizer.state_dict()}
+        optimizer = self._ppo.optimizer.state_dict()
+        return {**self._modules_state(), "optimizer": optimizer, "std_type": self._std_type}
+
+    def load_weights(self, content: dict[str, Any], path: Path) -> None:
+        """Take the models and normalisers of a checkpoint; nothing changes if they do not fit."""
+        theirs = content.get("std_type", self._std_type)  # older checkpoints do not say it
+        if theirs != self._std_type:
+            raise RequestError(
+                f"--agent.actor.distribution-cfg.std-type {self._std_type}: checkpoint {path} was trained with "
+                f"{theirs}; give the same"
+            )
+        super().load_weights(content, path)
 
     def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
         """Continue from a checkpoint; see `Algorithm`."""
