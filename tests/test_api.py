@@ -342,6 +342,7 @@ def test_a_task_is_a_name_a_path_or_a_config() -> None:
         ({"env": mjtrain.EnvConfig}, "env: is <class 'mjtrain.config.env.EnvConfig'>; give an EnvConfig, "),
         ({"agent": {}}, "agent: is a dict; give an AgentConfig"),
         ({"launch": {"gpu_ids": None}}, "launch: is a dict; give a LaunchConfig"),
+        ({"launch": {}}, "launch: is a dict; give a LaunchConfig"),
         ({"motion": 5}, "--motion: is the number 5; give a string"),
         ({"without": "rewards.alive"}, r"--without: is the string 'rewards.alive'; give a tuple, such as \(.*,\)"),
     ],
@@ -378,7 +379,7 @@ def test_a_deprecated_attribute_of_a_model_is_told_once(tmp_path: Path) -> None:
 
 def test_launch_says_what_it_takes() -> None:
     function: Any = 5
-    options: Any = {"gpu_ids": None}
+    options: Any = {}
     with pytest.raises(RequestError, match=r"^launch: 5 is not a function; give one that takes a RankContext$"):
         mjtrain.launch(function)
     with pytest.raises(RequestError, match=r"^launch: is a dict; give a LaunchConfig$"):

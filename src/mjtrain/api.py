@@ -78,7 +78,7 @@ def train(task: str | Path | TaskConfig, *, launch: LaunchConfig | None = None, 
         RequestError: The request is invalid; nothing was written.
         Exception: The first exception raised by any rank.
     """
-    return start_training(make_train_config(task, **options), launch or LaunchConfig())
+    return start_training(make_train_config(task, **options), LaunchConfig() if launch is None else launch)
 
 
 def make_train_config(task: str | Path | TaskConfig, **options: Any) -> TrainConfig:

@@ -55,7 +55,7 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
         RankFailedError: A rank ended without an exception, or by sys.exit.
     """
     _check_function(fn)
-    config = launch or LaunchConfig()
+    config = LaunchConfig() if launch is None else launch
     plan = make_plan(config, hosts=find_hosts(config))
     if problems := list(find_function_problems(plan.faults)):
         raise RequestError.of(problems)
