@@ -333,7 +333,7 @@ def test_a_command_that_follows_no_motion_is_named() -> None:
     for command, says in (
         ("none", "unknown command term none; available: motion, place, still"),
         ("place", "command place does not follow a motion: .* tracking.motion_command"),
-        ("still", "command still is not refined by tracking.follow_motion"),
+        ("still", "command still is not refined by .*; give it refine=tracking.follow_motion"),
     ):
         with pytest.raises(RequestError, match=says):
             tracking.mpkpe(env, command=command)

@@ -438,7 +438,8 @@ def _frames(env: Env, command: str, reference: Reference, ahead: int) -> torch.T
     values = env.command(command)
     if values.shape[1] != 2:
         raise RequestError(
-            f"command {command} is not refined by tracking.follow_motion, so that it stays where it begins"
+            f"command {command} is not refined by tracking.follow_motion, so its frame does not advance; give it "
+            "refine=tracking.follow_motion"
         )
     now, num_seen = values.long().unbind(dim=1)
     begun = now - num_seen.clamp(min=1) + 1  # what follows the last frame of a clip belongs to another one
