@@ -20,7 +20,12 @@ class Actions:
     """Evaluates the action terms and keeps the last three actions."""
 
     def __init__(self, terms: dict[str, ActionTerm], core: EnvCore, *, noise: bool) -> None:
-        """Find the actuators of each term; raises a RequestError unless each has one term and one scale."""
+        """Find the actuators of each term.
+
+        Raises:
+            RequestError: A pattern matches no actuator, two terms claim the same one, or an actuator has no scale or
+                two.
+        """
         layout, num_envs, device = core.engine.layout, core.num_envs, core.device
         columns: list[int] = []
         noises: list[float] = []
@@ -74,7 +79,7 @@ class Actions:
         `ActionTerm`, home in the offset."""
 
     def apply(self, action: torch.Tensor, env: "Env") -> torch.Tensor:
-        """Turn an action, (num_envs, size), into all controls, (num_envs, nu); others are as in the default pose."""
+        """Turn an action, (num_envs, size), into all controls, (num_envs, nu); those without a term do not change."""
         self.before_previous.copy_(self.previous)
         self.previous.copy_(self.current)
         self.current.copy_(action.detach())  # or what the environment remembers would need gradients

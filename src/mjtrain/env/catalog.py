@@ -235,7 +235,11 @@ def _load_factory(task: str) -> Callable[[], Any]:
 
 
 def _find_only_factory(file: str) -> str:
-    """Name the only factory in a file, which is parsed and not imported."""
+    """Name the only factory in a file, which is parsed and not imported.
+
+    A factory is a public function at the top level of the file that can be called without arguments, and is annotated
+    `-> TaskConfig`. If no function is, functions without an annotation whose names begin with make count.
+    """
     try:
         tree = ast.parse(Path(file).read_bytes())
     except OSError as error:
@@ -245,7 +249,6 @@ def _find_only_factory(file: str) -> str:
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _is_public(node)]
     found = [node.name for node in functions if node.returns is not None and _names_task_config(node.returns)]
     if not found:
-        # Without an annotation anywhere, the name says which functions are factories.
         found = [node.name for node in functions if node.returns is None and node.name.startswith("make")]
     names = list(dict.fromkeys(found))
     if len(names) == 1:

@@ -30,7 +30,7 @@ class Commands:
         self._early = [name for name, term in terms.items() if term.before_reset]
 
     def draw_before_reset(self, env: "Env", mask: torch.Tensor) -> None:
-        """Draw the commands that the reset events of new episodes may read. Boolean mask, shape (num_envs,)."""
+        """Draw commands that reset events may read, where episodes begin. Boolean mask, shape (num_envs,)."""
         for name in self._early:
             if name in self.drawn:
                 self._draw(name, env, mask)
@@ -48,7 +48,11 @@ class Commands:
         self._core.read_only.add({f"env.command({name!r})": value for name, value in self.values.items()})
 
     def update(self, env: "Env", fresh: torch.Tensor) -> None:
-        """Advance by an env step; fresh are the worlds whose episode has just begun, boolean, shape (num_envs,)."""
+        """Advance by an env step.
+
+        Args:
+            fresh: Worlds whose episode has just begun. Boolean, shape (num_envs,).
+        """
         for name, term in self._terms.items():
             if name not in self._early:
                 self._left[name] -= 1

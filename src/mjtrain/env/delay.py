@@ -36,7 +36,11 @@ class DelayLine:
         self._worlds = torch.arange(core.num_envs, device=core.device)[:, None]
 
     def push(self, value: torch.Tensor, advance: bool = True) -> torch.Tensor:
-        """Return what arrives now; the newest value, shape (num_envs, *shape), is stored if an env step has passed.
+        """Store the newest value and return what arrives now.
+
+        Args:
+            value: Shape (num_envs, *shape).
+            advance: Whether an env step has passed; if not, nothing is stored.
 
         Returns:
             Along the first axis of the signal, oldest first: shape (num_envs, history * size), or (num_envs, history *

@@ -29,7 +29,7 @@ class Mirror:
         self._robot = find_mirror(env.engine.model, self._layout, env.config.robot.mirror)
 
     def observations(self, group: str) -> torch.Tensor:
-        """Return the matrix of an observation group: terms side by side, with their histories. Shape (size, size)."""
+        """Return the matrix of an observation group, (size, size): its terms side by side, each with its history."""
         return torch.block_diag(*[self.term(group, name) for name in self._env.observation_widths(group)])
 
     def term(self, group: str, name: str) -> torch.Tensor:

@@ -77,7 +77,11 @@ class Observations:
 def choose_by_world(
     mask: torch.Tensor, those: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Return observations by group: of worlds in the boolean mask, (num_envs,), the first, of the rest the second."""
+    """Return observations by group, of the masked worlds from the first and of the rest from the second.
+
+    Args:
+        mask: Boolean, shape (num_envs,).
+    """
     return {
         name: torch.where(mask.view(-1, *[1] * (values.ndim - 1)), those[name], values)
         for name, values in others.items()

@@ -33,7 +33,10 @@ class Successes:
         self._since = core.memory.tensor("successes.since", len(terms)) if terms else self._count
 
     def update(self, env: "Env", broken: torch.Tensor) -> torch.Tensor:
-        """Evaluate every term; none is true in broken worlds, those that are not finite: boolean, shape (num_envs,).
+        """Evaluate every term.
+
+        Args:
+            broken: Worlds that are not finite: there no term is true. Boolean, shape (num_envs,).
 
         Returns:
             What each term measures of the episode up to this step, see `SuccessTerm.measure`. Shape (num_envs,
@@ -68,7 +71,7 @@ class Successes:
 
     @property
     def times_since(self) -> dict[str, torch.Tensor]:
-        """Time since each term was last true in the running episode, or since that began, in s. Shape (num_envs,)."""
+        """Time in s since each term was last true in the episode, or since that began, by name. Shape (num_envs,)."""
         return {name: self._since[:, column] * self._core.step_dt for name, column in self._columns.items()}
 
     def buffers(self) -> dict[str, torch.Tensor]:

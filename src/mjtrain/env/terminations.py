@@ -49,7 +49,7 @@ class Curriculum:
         """Level of every world by term, within the term's bounds. Shape (num_envs,)."""
 
     def update(self, env: "Env", done: torch.Tensor) -> None:
-        """Change the levels of worlds whose episode ends: done, boolean, shape (num_envs,)."""
+        """Change the levels of worlds whose episode is done. Boolean, shape (num_envs,)."""
         for name, term in self._terms.items():
             level = self.levels[name]
             self._core.read_only.mark()

@@ -68,7 +68,7 @@ class Estimates:
         return self._split(self._policy.estimate())
 
     def errors(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return how far estimates are off, see `ObservationTerm.estimate_error`. Shape (num_envs, num_terms)."""
+        """Return the errors of the estimates, see `ObservationTerm.estimate_error`. Shape (num_envs, num_terms)."""
         true = self._split(observations[self._group])
         return torch.stack(
             [_compare(self.terms[name], estimated, true[name]) for name, estimated in self.read().items()], dim=1

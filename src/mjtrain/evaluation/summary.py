@@ -63,7 +63,7 @@ def summarise(episodes: Sequence[Episode], config: AnyEnvConfig, estimated_group
 
 
 def _spread(values: Iterable[float], unit: str = "") -> dict[str, Any]:
-    """Return mean, deviation of the sample (0 for one value), extremes and unit; NaN if a value is not finite."""
+    """Return mean, standard deviation (0 for one value), extremes and unit; NaN if a value is not finite."""
     values = [float(value) for value in values]
     if not all(map(math.isfinite, values)):  # which `statistics` cannot add up
         return {**dict.fromkeys(("mean", "std", "min", "max"), math.nan), "unit": unit}

@@ -267,7 +267,8 @@ class Panels:
 
         def update() -> None:
             nonlocal shown
-            if not asked and read() != shown:  # what the user chooses would arrive late, under the user's hand
+            # What the user chooses is not sent back: it would arrive late, and move the slider under the user's hand.
+            if not asked and read() != shown:
                 shown = slider.value = read()
 
         slider.on_update(chosen)

@@ -13,7 +13,11 @@ class CapturedCalls:
     """
 
     def __init__(self, device: wp.Device, kept: Sequence[torch.Tensor]) -> None:
-        """Begin without graphs; a first call must not change what is kept: on a GPU, recording executes it before."""
+        """Begin without graphs.
+
+        Args:
+            kept: What a first call must not change: on a GPU, recording a call executes it once before.
+        """
         self._device = device
         self._kept = tuple(kept)
         self._graphs: dict[Hashable, wp.Graph] = {}
