@@ -364,6 +364,8 @@ def test_a_task_with_parts_of_other_types_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(RequestError, match=r"^env: is a dict; "):
         mjtrain.make_vec(replace(task, env={}))
+    with pytest.raises(RequestError, match=r"^env: is a dict; "):
+        mjtrain.play(replace(task, env={}), policy="zero")
 
 
 def test_a_deprecated_attribute_of_a_model_is_told_once(tmp_path: Path) -> None:

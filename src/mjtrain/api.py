@@ -358,7 +358,11 @@ def play(
     from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_task_to_play
 
     config = _with_play_options({**options, **({"trust_run": True} if _is_trusted(run, trust) else {})})
-    found = find_task_to_play(run, config) if isinstance(run, TaskConfig) else find_run_to_play(_place(run), config)
+    if isinstance(run, TaskConfig):
+        _check_env(run.env)
+        found = find_task_to_play(run, config)
+    else:
+        found = find_run_to_play(_place(run), config)
     print_notices(found)
     if env is not None:
         _check_env(env)
