@@ -148,7 +148,10 @@ def folder_name(task: str) -> str:
 
 
 def _identify(task: str) -> tuple[str, str]:
-    """Return the name of a task's file or module, empty for a registered task, and its own or its factory's."""
+    """Return the name of a task's file or module, which is empty for a registered task, and its own or its factory's.
+
+    The name of a package's __init__.py is that of its folder.
+    """
     place, _, name = task.rpartition(":")
     if task.startswith(GYMNASIUM):  # ids may have a namespace, a module and a version
         return GYMNASIUM[:-1], re.sub(r"[^\w.]", "_", task.removeprefix(GYMNASIUM)).lower()

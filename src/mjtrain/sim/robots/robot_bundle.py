@@ -48,7 +48,11 @@ def bundle_robot(robot: Path) -> dict[str, bytes]:
 
 
 def differing_fields(first: Path, second: Path) -> list[str]:
-    """Return the fields in which two MJCF files differ, see `list_differences`; a ValueError if one is not valid."""
+    """Return the fields in which two MJCF files differ, see `list_differences`.
+
+    Raises:
+        ValueError: One of them is not a valid model.
+    """
     import mujoco
 
     return list_differences(*(mujoco.MjSpec.from_file(str(path)).compile() for path in (first, second)))
