@@ -17,10 +17,21 @@ from mjtrain.runtime.machine import is_writable
 def find_stored_iteration(url: str) -> int:
     """Return the newest iteration stored below a URL, unverified; 0 for none, a StorageError if it is not reached."""
     folder = local_folder(url)
-    if folder is not None and not os.path.lexists(folder) and is_writable(folder):
+    if folder is not None and _is_missing(folder) and is_writable(folder):
         return 0  # `Storage` would make it
     storage = Storage(url)
     return max((object_iteration(name) or 0 for name in storage.list_objects()), default=0)
+
+
+def _is_missing(path: Path) -> bool:
+    """Return whether a path does not exist, but could: `os.path.lexists` takes a name that is too long for missing."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass  # `Storage` says why
+    return False
 
 
 def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
