@@ -103,6 +103,19 @@ def test_the_claim_ends_although_a_fork_is_left(tmp_path: Path) -> None:
         process.join()
 
 
+def test_a_fork_that_leaves_the_block_does_not_end_the_claim(tmp_path: Path) -> None:
+    parent = os.getpid()
+    try:
+        with claim_run_dir(tmp_path):
+            if (child := os.fork()) == 0:
+                sys.exit()  # as a function of the task may
+            os.waitpid(child, 0)
+            assert is_claimed(tmp_path)
+    finally:
+        if os.getpid() != parent:
+            os._exit(0)
+
+
 def test_asking_never_takes_the_lock(tmp_path: Path) -> None:
     with claim_run_dir(tmp_path):
         pass

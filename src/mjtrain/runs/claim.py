@@ -76,10 +76,11 @@ def claim_run_dir(run_dir: Path) -> Iterator[Claim]:
     path = run_dir / LOCK_FILE
     is_new = not path.exists()
     descriptor, notices = _open_locked(path)
+    pid = os.getpid()
     try:
         before, times = os.pread(descriptor, _SIZE, 0), os.fstat(descriptor)
         started = datetime.now().astimezone().isoformat(timespec="seconds")
-        holder = Holder(host=socket.gethostname(), pid=os.getpid(), started=started, session=secrets.token_hex(8))
+        holder = Holder(host=socket.gethostname(), pid=pid, started=started, session=secrets.token_hex(8))
         try:
             _write(descriptor, holder)
             yield Claim(session=holder.session, notices=notices)
@@ -93,8 +94,9 @@ def claim_run_dir(run_dir: Path) -> Iterator[Claim]:
                     os.utime(descriptor, ns=(times.st_atime_ns, times.st_mtime_ns))
             raise
     finally:
-        with contextlib.suppress(OSError):
-            unlock(descriptor)  # a process that the task has forked may outlive the training
+        if os.getpid() == pid:  # a fork that leaves the block has no claim to give back
+            with contextlib.suppress(OSError):
+                unlock(descriptor)  # a process that the task has forked may outlive the training
         os.close(descriptor)
         with contextlib.suppress(OSError):
             run_dir.rmdir()  # of a new run that was refused: NFS keeps an open file until it is closed
