@@ -81,9 +81,10 @@ def test_an_optimiser_goes_on_fused_or_not_as_the_device_has_it(saves_fused: boo
         torch.testing.assert_close(mine, its, rtol=0.0, atol=1e-12)
 
 
-def test_moments_of_parameters_of_other_shapes_are_left_out() -> None:
-    """A fused step would read beyond their end."""
-    half, whole = torch.nn.Linear(3, 2), torch.nn.Linear(3, 4)
+@pytest.mark.parametrize("whole", [torch.nn.Linear(3, 4), torch.nn.Linear(3, 2, bias=False)], ids=["larger", "fewer"])
+def test_moments_of_other_parameters_are_left_out(whole: torch.nn.Module) -> None:
+    """A fused step would read beyond the end of shorter ones."""
+    half = torch.nn.Linear(3, 2)
     optimizer, other = (make_fast(torch.optim.Adam(net.parameters()), net) for net in (half, whole))
     half(torch.randn(7, 3)).square().mean().backward()
     optimizer.step()

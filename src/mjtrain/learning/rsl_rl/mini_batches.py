@@ -94,9 +94,9 @@ def keep_settings(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> No
         state: To be loaded; changed in place.
         optimizer: Will load it.
     """
-    shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]
+    shapes = dict(enumerate(weight.shape for group in optimizer.param_groups for weight in group["params"]))
     moments = [(index, value) for index, values in state["state"].items() for value in values.values()]
-    if any(torch.is_tensor(value) and value.ndim and value.shape != shapes[index] for index, value in moments):
+    if any(torch.is_tensor(value) and value.ndim and value.shape != shapes.get(index) for index, value in moments):
         state["state"] = {}
     for theirs, ours in zip(state["param_groups"], optimizer.param_groups, strict=False):
         if theirs.keys() - ours.keys() and ours.keys() - theirs.keys():  # other versions of a kind only add settings

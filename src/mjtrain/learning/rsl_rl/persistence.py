@@ -62,10 +62,10 @@ def load_networks(
             )
     if optimizer and "optimizer_state_dict" in content:
         keep_settings(content["optimizer_state_dict"], algorithm.optimizer)
-    if rnd is not None:  # its step size is fixed, so that of the command
-        content["rnd_optimizer_state_dict"]["param_groups"] = rnd.optimizer.state_dict()["param_groups"]
     parts = dict.fromkeys(networks, True) | {"optimizer": optimizer, "rnd": optimizer}
     try:
+        if rnd is not None:  # its step size is fixed, so that of the command
+            content["rnd_optimizer_state_dict"]["param_groups"] = rnd.optimizer.state_dict()["param_groups"]
         algorithm.load(content, parts, strict=True)
     except (RuntimeError, KeyError, ValueError) as error:
         reason = next(iter(str(error).splitlines()[1:]), str(error)).strip()  # torch lists problems below a heading
