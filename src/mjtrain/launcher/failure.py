@@ -155,7 +155,7 @@ def shorten(text: str) -> str:
 
 
 def describe_exit(exit_code: int) -> tuple[str, int | None, int | None]:
-    """Say how a process that had not finished ended; return its signal and status too, one of which is None."""
+    """Return how a process that had not finished ended: in words, its signal and its status, one of them None."""
     if exit_code >= 0:
         return f"exited with status {exit_code} before finishing", None, exit_code
     try:

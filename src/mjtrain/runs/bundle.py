@@ -74,7 +74,11 @@ def write_manifest(folder: Path, task: str) -> None:
 
 
 def parse_manifest(data: bytes, place: str) -> Manifest:
-    """Read the content of bundle.json; a BundleError names the place, and says what is wrong with the list."""
+    """Read the list of files, the content of bundle.json.
+
+    Raises:
+        BundleError: It is not one, or lists what must not be in a bundle; the message names the place.
+    """
     try:
         content = json.loads(data[: MAX_MANIFEST_BYTES + 1])
         number, task = content["format"], str(content["task"])

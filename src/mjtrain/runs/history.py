@@ -108,7 +108,7 @@ def _is_of_task(run_dir: Path, task: str) -> bool:
 
 
 def summarise_run(run_dir: Path) -> RunSummary:
-    """Read how far a run came and how it ended, without disturbing it; raises a ValueError for unreadable params."""
+    """Read how far a run came and how it ended, without disturbing it; raises a ValueError for broken params."""
     launch = read_params(run_dir, "launch")
     row, end, broken_lines = _read_last(run_dir / METRICS_FILE)
     iterations, reward = row.get("iteration", 0), row.get("mean_reward")

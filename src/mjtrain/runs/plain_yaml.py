@@ -31,7 +31,12 @@ def parse_yaml(text: str | bytes) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Parse a file as `parse_yaml` does; raises an OSError if it cannot be read, or is not a regular file."""
+    """Parse a file, as `parse_yaml` does.
+
+    Raises:
+        OSError: It cannot be read, or is not a regular file.
+        yaml.YAMLError: It is not valid, or too large.
+    """
     return parse_yaml(read_regular(path, MAX_BYTES + 1))
 
 

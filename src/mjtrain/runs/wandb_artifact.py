@@ -39,7 +39,7 @@ def has_credentials() -> bool:
 
 
 _WAITS = 100
-"""Into how many a wait is divided: a process that was stopped meanwhile has used up one of them, not all."""
+"""How many parts a wait has: a process that was stopped meanwhile has used up one of them, not all."""
 
 
 def call_within(timeout_s: float, action: Callable[[], _T]) -> _T:
@@ -62,7 +62,7 @@ def call_within(timeout_s: float, action: Callable[[], _T]) -> _T:
     thread.start()
     for _ in range(_WAITS):
         thread.join(timeout_s / _WAITS)
-        heartbeat.beat()  # a training that waits for W&B does not hang: this ends
+        heartbeat.beat()  # a training that waits for W&B does not hang, as the wait ends
     if errors:
         raise errors[0]
     if not values:

@@ -31,7 +31,7 @@ def shorten(path: Path) -> Path:
 
 
 def check_working_directory() -> None:
-    """Check that the working directory was not deleted, or MKL would end the import of torch with other words.
+    """Check that the working directory was not deleted: MKL would end the import of torch with other words.
 
     Raises:
         RequestError: It was.
@@ -214,7 +214,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_regular(path: Path, limit: int | None = None) -> bytes:
-    """Read a file, or its first bytes; a device or a pipe, which may never end, is an OSError."""
+    """Read a file, or its first bytes; a device or a pipe, which may never end, is an error.
+
+    Raises:
+        OSError: It cannot be read, or is not a regular file.
+    """
     with open_regular(path) as file:
         return file.read() if limit is None else file.read(limit)
 

@@ -89,7 +89,11 @@ class HostConnection:
         return None
 
     def receive(self) -> list[tuple[dict[str, Any], bytes]]:
-        """Return the messages that have arrived, once it is readable; raises a ValueError for anything else."""
+        """Return the messages that have arrived; call it when the connection is readable.
+
+        Raises:
+            ValueError: What arrived is not a message.
+        """
         try:
             data = os.read(self._read, 1 << 16)
         except OSError:

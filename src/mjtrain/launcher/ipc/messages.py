@@ -143,7 +143,11 @@ class MessageReader:
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """Take in what came; yield each whole message with the bytes beside it."""
+        """Take in what came; yield each whole message with the bytes beside it.
+
+        Raises:
+            ValueError: What came is not a message, or is larger than allowed.
+        """
         self._buffer += data
         while self._message is not None or self._cut_line():
             assert self._message is not None

@@ -99,7 +99,11 @@ def find_holder(port: int) -> str:
 
 
 def connect_to(host: str, port: int, timeout_s: float, *, what: str) -> socket.socket:
-    """Connect to a host that may not be up yet; a ConnectionError names it and says why it was not reached."""
+    """Connect to a host that may not be up yet.
+
+    Raises:
+        ConnectionError: It could not be reached; the message names it and says why.
+    """
     reason, deadline_s = "", time.monotonic() + timeout_s
     while (left_s := deadline_s - time.monotonic()) > 0:
         try:

@@ -41,6 +41,8 @@ class HostPlan:
     """What is particular to one host."""
 
     name: str
+    """What the user calls it."""
+
     environ: dict[str, str]
     gpus: tuple[str, ...] = ()
     """GPU of each of its ranks, see `LaunchPlan.gpus`."""

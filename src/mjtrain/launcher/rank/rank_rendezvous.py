@@ -46,7 +46,11 @@ class RankRendezvous:
     """One rank's end: all ranks of the job are present."""
 
     def __init__(self, external: ExternalRank, timeout_s: float) -> None:
-        """Wait for the other ranks; a ConnectionError says that the master is not reached, or names missing ranks."""
+        """Wait for the other ranks.
+
+        Raises:
+            ConnectionError: The master cannot be reached, or ranks do not connect; the message names them.
+        """
         global _count
         from torch.distributed import PrefixStore  # pyright: ignore[reportPrivateImportUsage]
 

@@ -57,7 +57,7 @@ class SpatialSoftmax(nn.Module):
 
 
 def _normalise(images: torch.Tensor, in_place: bool) -> torch.Tensor:
-    """Normalise each channel of each image as torch's instance_norm does, on a CPU in a third of its time."""
+    """Normalise each channel of each image, as torch's instance_norm does; on a CPU, in a third of its time."""
     if torch.compiler.is_exporting():  # runtimes add pixel after pixel: sums of rows first round ten times less
         images = images - images.mean(-1, keepdim=True).mean(-2, keepdim=True)
         return images * torch.rsqrt(images.square().mean(-1, keepdim=True).mean(-2, keepdim=True) + 1e-5)

@@ -51,7 +51,7 @@ class Gaussian(GaussianDistribution):
         return (self._std.log() + (0.5 + _LOG_SQRT_TWO_PI)).sum().expand(self._mean.shape[:-1])
 
     def log_prob(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Logarithm of the density of actions. Shape (..., num_actions) to (...)."""
+        """Logarithm of the density of actions, shape (..., num_actions). Shape (...)."""
         squares = ((outputs - self._mean) / self._std).square().sum(dim=-1)
         return -0.5 * squares - (self._std.log() + _LOG_SQRT_TWO_PI).sum()
 

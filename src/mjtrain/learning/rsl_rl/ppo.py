@@ -213,7 +213,10 @@ class Ppo(PPO):
         self._adapt_learning_rate(passenger.grad.item())
 
     def pop_kl(self) -> torch.Tensor | None:
-        """Return this rank's mean KL divergence since the last call, in nats; None with the fixed schedule."""
+        """Return this rank's mean KL divergence over the mini-batches since the last call, in nats.
+
+        None with the fixed schedule, which does not measure it.
+        """
         if not self._divergences:
             return None
         mean = torch.stack(self._divergences).mean()

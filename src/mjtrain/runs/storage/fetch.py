@@ -15,7 +15,11 @@ from mjtrain.runtime.machine import is_writable
 
 
 def find_stored_iteration(url: str) -> int:
-    """Return the newest iteration stored below a URL, unverified; 0 for none, a StorageError if it is not reached."""
+    """Return the newest iteration that is stored below a URL, 0 if there is none; nothing is verified.
+
+    Raises:
+        StorageError: The storage cannot be reached.
+    """
     folder = local_folder(url)
     if folder is not None and _is_missing(folder) and is_writable(folder):
         return 0  # `Storage` would make it

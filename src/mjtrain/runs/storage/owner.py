@@ -24,7 +24,11 @@ class Owner:
     """Session of the claim to its run directory, see `runs.claim`."""
 
     run: str
+    """Name of the run directory."""
+
     host: str
+    """Host of its first rank."""
+
     time: float
     """When it took the URL, in seconds since the epoch."""
 

@@ -213,7 +213,14 @@ class Storage:
             return None
 
     def replace(self, name: str, content: bytes, version: Version | None) -> None:
-        """Write a small object if it is still the version that `read` returned, None for none; else a ConflictError."""
+        """Write a small object if it is still the version that was read.
+
+        Args:
+            version: The version that `read` returned; None if there was no such object.
+
+        Raises:
+            ConflictError: It is another version.
+        """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -259,7 +266,11 @@ class Storage:
             raise StorageError(str(error)) from None
 
     def download(self, name: str, size: int, file: IO[bytes]) -> str:
-        """Write an object to an open file; return its SHA-256 in hexadecimal, or raise a FileNotFoundError."""
+        """Write an object's content to an open file and return its SHA-256 in hexadecimal.
+
+        Raises:
+            FileNotFoundError: The object does not exist.
+        """
         import obstore
 
         digest = hashlib.sha256()

@@ -142,7 +142,10 @@ def _advise(problem: str, host: str) -> str:
 
 
 def _check_this_host(question: Question, expected: LaunchPlan, tell: OnFinding) -> None:
-    """Check this host, alone or as one of those on which something else has started the same command."""
+    """Check this host, alone or as one of those on which something else has started the same command.
+
+    Its first process checks it. A process that does not lead tells its findings only if the one that leads does not.
+    """
     held: list[Finding] = []
     leader_knows = False
     hosts, first = Hosts(tell if expected.leads else held.append), expected.ranks[0]

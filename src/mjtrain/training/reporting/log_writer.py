@@ -15,7 +15,7 @@ from mjtrain.training.reporting.writer import Writer, guard, scalars
 
 
 def load_log_writer(name: str) -> Callable[..., Any]:
-    """Import a class."""
+    """Import a class that has a method add_scalar."""
     module, separator, attribute = name.partition(":")
     if not separator:
         known = ", ".join(get_args(LoggerName))
@@ -38,7 +38,11 @@ class LogWriterAdapter(Writer):
     """Passes what is recorded to a `LogWriter`; whatever it raises does not end the training."""
 
     def __init__(self, config: TrainConfig, run_dir: Path) -> None:
-        """Make the writer that --logger names, as RSL-RL does: with log_dir; raises a WriterError if it cannot."""
+        """Make the writer that --logger names, as RSL-RL does: with log_dir.
+
+        Raises:
+            WriterError: It cannot be made.
+        """
         self._writer: Any = guard(lambda: load_log_writer(config.run.logger)(log_dir=str(run_dir)))
         env, agent = to_plain(config.env), to_plain(config.agent)
         self._call("store_config", env, {**agent, "task": config.task, "run": to_plain(config.run)})
