@@ -18,6 +18,8 @@ from mjtrain.learning.registry import make_learner
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
+from mjtrain.training.hooks import HookContext
+from mjtrain.training.hooks.evaluation import EvaluationHook
 from mjtrain.training.metric_rules import list_metrics
 from mjtrain.training.train_rank import make_env
 from support import noisy_task
@@ -186,6 +188,27 @@ def test_a_resumed_run_makes_up_for_the_evaluation_that_a_signal_prevented(itera
     assert "eval_time_s" in again[iteration - 1]
     assert json.loads((run_dir / "best.json").read_text()) == best
     assert (run_dir / "model_4.pt").read_bytes() == checkpoint
+
+
+def test_an_evaluation_that_fails_before_the_training_releases_its_worlds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank, config = RankContext(), make_train_config("Cartpole-Balance", num_envs=2, eval_interval=2, eval_episodes=2)
+    (tmp_path / "metrics.jsonl").write_text('{"iteration": 2}\n')
+    env = make_env(rank, config)
+    learner: Any = make_learner(rank, env, config.agent, config.learner)
+    learner.iteration = 2
+    shared: dict[str, Any] = {"claim": "", "is_new": False, "last_iteration": 4, "report": None}
+    hook = EvaluationHook(
+        HookContext(rank_context=rank, config=config, run_dir=tmp_path, env=env, learner=learner, **shared)
+    )
+    closed, close = [], hook._evaluator.close
+    monkeypatch.setattr(hook._evaluator, "close", lambda: closed.append(close()))
+    monkeypatch.setattr(learner, "policy_weights", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError), hook:
+        pytest.fail("the evaluation was not made up for")
+    assert closed == [None]
+    env.close()
 
 
 def test_a_run_ends_early_and_its_best_checkpoint_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

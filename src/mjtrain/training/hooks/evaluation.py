@@ -31,6 +31,17 @@ class EvaluationHook(Hook):
 
         The numbers go into its line of metrics.jsonl, which hooks that are made later read.
         """
+        try:
+            self._make_up()
+        except BaseException:  # __exit__ is not called where __enter__ fails
+            self._evaluator.close()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._evaluator.close()
+
+    def _make_up(self) -> None:
         row = self._context.read_restored()
         restored = IterationResult(iteration=self._learner.iteration, is_last=False, metrics=row)
         is_missing = bool(row) and "eval/return" not in row and self._is_due(restored)
@@ -39,10 +50,6 @@ class EvaluationHook(Hook):
             metrics = self._evaluate()
             if self._context.report is not None and metrics is not None:
                 self._context.report.update({**row, **metrics})
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._evaluator.close()
 
     def after_iteration(self, result: IterationResult) -> None:
         """Evaluate, if it is due; collective."""
