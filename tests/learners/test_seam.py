@@ -62,6 +62,11 @@ def test_it_trains_resumes_plays_and_exports(tmp_path: Path, capsys: pytest.Capt
 
     with pytest.raises(RequestError, match=r"--learner rsl_rl: .* was trained with linear"):
         go("stopped", 6, resume=str(stopped), learner="rsl_rl")
+    place = ["--log-root", str(stopped.parents[1]), "--resume", "auto"]
+    for dry in ([], ["--dry-run"]):
+        with pytest.raises(SystemExit):
+            train([*SMALL, *place, "--learner", "rsl_rl", *dry])
+        assert f"--learner rsl_rl: {stopped} was trained with linear" in capsys.readouterr().err
     with pytest.raises(RequestError, match="was learned with --learner linear, and this is rsl_rl"):
         go("loaded", 1, load=str(straight / "model_4.pt"))
     assert not (tmp_path / "loaded").exists()

@@ -63,10 +63,12 @@ def preview_run(config: TrainConfig) -> FoundRun:
             notices = _check_vacant(config)
         elif is_url(config.run.resume):
             _check_iterations(config, _require_stored(str(config.run.resume)))
-        elif config.run.checkpoint_url is not None and resumed is None:
+        elif resumed is not None:
+            check_same_learner(config, resumed)
+        elif config.run.checkpoint_url is not None:
             find_stored_iteration(config.run.checkpoint_url)
     folder = experiment_dir(config)
-    if not is_writable(folder):
+    if resumed is None and not is_writable(folder):
         reason = f"{nearest_existing(folder)} is not a folder in which this user may write"
         raise RequestError(f"--log-root {config.run.log_root}: cannot be written ({reason})")
     return FoundRun(run_dir=resumed or name_run_dir(config), notices=tuple(notices))
