@@ -13,7 +13,7 @@ from mjtrain.runtime.errors import StoppedError
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 in_forks: list[Callable[[], None]] = []
-"""Called in each fork of this process, the newest first: a fork obeys signals as if this process had no handlers."""
+"""Called in each fork of this process, the newest first, so that a fork obeys signals as if there were no handlers."""
 
 _masks = threading.local()
 

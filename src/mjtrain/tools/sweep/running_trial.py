@@ -146,14 +146,20 @@ class RunningTrial:
         return RunFiles(log_root=self._plan.log_root, name=f"trial_{self.trial.number:04d}_seed_{index}")
 
     def _advance(self, known: int) -> None:
-        """Start the first run that has not come to its end, as that many have; without one, the trial is complete."""
+        """Start the first run that has not come to its end; without one, the trial is complete.
+
+        Args:
+            known: How many runs have come to their end: none of them is started again, even if it has no value.
+        """
         metric, values = self._plan.metric, []
         for seed_index in range(self._plan.options.seeds_per_trial):
             self.seed_index = seed_index
             rows = self._files().read()
             last = rows[-1:] if metric.startswith("eval/") else reversed(rows)  # an earlier evaluation is not the last
             value = next((row[metric] for row in last if metric in row), None)
-            if seed_index >= known and (self._files().find_end()[0] != "done" or value is None):
+            # A run that is done may lack its last evaluation, which a signal prevented: when it is resumed, it makes up
+            # for that.
+            if seed_index >= known and (value is None or self._files().find_end()[0] != "done"):
                 if not self._interrupted:
                     self._start()
                 return
