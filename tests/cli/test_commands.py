@@ -135,8 +135,9 @@ def test_dry_run_says_what_the_start_would(tmp_path: Path, capsys: pytest.Captur
             main(["Cartpole-Balance", "--gpu-ids", "None", "--dry-run", *words.split()])
         assert stop.value.code == 2
         assert message in capsys.readouterr().err
-    for resume in ([], ["--resume", "auto"]):
-        flags = ["--dry-run", *resume, "--log-root", f"{tmp_path}/logs", "--checkpoint-url", f"{url}/new/run"]
+    nobody = "s3://bucket/run"  # a plan needs no credentials of a bucket
+    for place, resume in ((f"{url}/new/run", []), (f"{url}/new/run", ["--resume", "auto"]), (nobody, [])):
+        flags = ["--dry-run", *resume, "--log-root", f"{tmp_path}/logs", "--checkpoint-url", place]
         main(["Cartpole-Balance", "--gpu-ids", "None", *flags])
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

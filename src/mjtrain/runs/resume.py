@@ -19,6 +19,7 @@ from mjtrain.runs.storage import (
     fetch_checkpoint,
     find_stored_iteration,
     is_url,
+    local_folder,
 )
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import is_writable, nearest_existing
@@ -50,23 +51,27 @@ class FoundRun:
 
 
 def preview_run(config: TrainConfig) -> FoundRun:
-    """Check what `find_or_make_run` checks, without writing anything; raises as that does.
+    """Check what `find_or_make_run` checks, without writing anything or asking a bucket at --checkpoint-url.
+
+    Raises as that does.
 
     Returns:
         The run on this machine that would be resumed, or a new one whose directory does not exist yet.
     """
     if _names_local_run(config):
         return find_local_run(config)
-    resumed, notices = find_resumed_here(config), []
+    resumed, notices, url = find_resumed_here(config), [], config.run.checkpoint_url
     with _naming_url(config):
-        if config.run.resume is None:
-            notices = _check_vacant(config)
-        elif is_url(config.run.resume):
+        if is_url(config.run.resume):
             _check_iterations(config, _require_stored(str(config.run.resume)))
         elif resumed is not None:
             check_same_learner(config, resumed)
-        elif config.run.checkpoint_url is not None:
-            find_stored_iteration(config.run.checkpoint_url)
+        elif url is None or local_folder(url) is None:
+            pass  # this machine may lack the credentials of a bucket, which the ranks have
+        elif config.run.resume is None:
+            notices = _check_vacant(config)
+        else:
+            find_stored_iteration(url)
     folder = experiment_dir(config)
     if resumed is None and not is_writable(folder):
         reason = f"{nearest_existing(folder)} is not a folder in which this user may write"

@@ -64,7 +64,8 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     elif is_shared:
         place = _open_shared(algorithm)
     checkpoint = _find_checkpoint(algorithm.teacher_run, place)
-    hold_checkpoint(checkpoint)  # a training that still writes there may delete it before it is read
+    if checkpoint.name != WEIGHTS:
+        hold_checkpoint(checkpoint)  # a training that still writes there may delete it before it is read
     if asked is not None and (recorded := _read_recorded(config, resumed)) is not None:
         _check_same(asked, checkpoint, recorded)
     theirs = load_params(checkpoint.parent, "env")
