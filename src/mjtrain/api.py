@@ -78,6 +78,7 @@ def train(task: str | Path | TaskConfig, *, launch: LaunchConfig | None = None, 
         RequestError: The request is invalid; nothing was written.
         Exception: The first exception raised by any rank.
     """
+    check_thread()  # before the task is loaded, which may draw random numbers
     return start_training(make_train_config(task, **options), LaunchConfig() if launch is None else launch)
 
 
@@ -118,7 +119,6 @@ def _check_env(env: Any) -> None:
 
 def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     """Train as configured and return what the main rank returns; raises as `train` does."""
-    check_thread()
     _check_kind("launch", launch, LaunchConfig)
     request = resolve_training(config, launch)
     if (missing := find_missing_teacher(request.config)) is not None:

@@ -179,7 +179,7 @@ def test_a_file_with_other_actions_is_not_written(
         (["Cartpole-Balnce"], "unknown task Cartpole-Balnce"),
         (["Cartpole-Balance", "--log-root", "{empty}"], "no run of Cartpole-Balance"),
         (["{empty}"], "is not a run directory"),
-        (["Cartpole-Balance", "--observations", "0"], "--observations 0: must be at least 1"),
+        (["Cartpole-Balance", "--observations", "0"], "--observations 0: must be a whole number, at least 1"),
     ],
 )
 def test_what_cannot_be_exported(
