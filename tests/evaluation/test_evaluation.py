@@ -146,7 +146,7 @@ def test_every_evaluation_begins_in_the_same_worlds() -> None:
 
 
 def test_a_stop_ends_an_evaluation_and_saves(tmp_path: Path) -> None:
-    """Of one episode the first rank plays all. An upload that is not done in time is no failure then."""
+    """Of one episode the first rank plays all. An upload that is then not done in time is not a failure."""
     command = [str(Path(sys.executable).parent / "train"), f"{noisy_task.__file__}:make_slow", "--gpu-ids", "None"]
     command += ["--num-workers", "2", "--num-threads", "1", "--log-root", "logs", "--logger", "none"]
     command += ["--eval-interval", "1", "--eval-episodes", str(noisy_task.EVALUATED)]
