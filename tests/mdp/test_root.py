@@ -183,6 +183,10 @@ def test_a_joint_of_the_wrong_kind_is_named(tmp_path: Path) -> None:
         root.planar_lin_vel(env, x_joint="x", z_joint="pitch", pitch_joint="pitch")
     with pytest.raises(RequestError, match="joint z is a slide; give a hinge"):
         root.planar_lin_vel(env, x_joint="x", z_joint="z", pitch_joint="z")
+    env.is_recorded = True  # what was trained with keeps its meaning
+    assert root.base_ang_vel(env, joint="z").shape == (NUM_ENVS, 1)
+    assert torch.equal(root.base_height(env, joint="pitch"), env.qpos("pitch"))
+    assert root.planar_lin_vel(env, x_joint="x", z_joint="z", pitch_joint="z").shape == (NUM_ENVS, 2)
     env = make(tmp_path, FREE.replace('<joint type="ball"/>', '<joint name="ball" type="ball"/>'))
     with pytest.raises(RequestError, match="joint ball is a ball joint; give a free joint or a slide"):
         root.forward_velocity(env, joint="ball")
@@ -404,6 +408,8 @@ def test_planar_targets_lie_in_their_ring_and_are_measured_from_the_tool(tmp_pat
     env._commands.values["place"] = torch.zeros(2000, 6)  # as a target of six joints
     with pytest.raises(RequestError, match="command place has 6 columns; one with a position has 2, 3 or 7"):
         targets.planar_distance(env, **place)
+    env.is_recorded = True
+    assert targets.planar_distance(env, **place).shape == reach.distance(env, **place).shape == (2000,)
 
 
 def test_joint_targets_lie_in_the_ranges_and_are_met_at_the_joints(tmp_path: Path) -> None:

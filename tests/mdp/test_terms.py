@@ -799,3 +799,5 @@ def test_a_command_without_a_velocity_is_named() -> None:
     for call in calls:
         with pytest.raises(RequestError, match="command place has 2 columns; one with a velocity begins with 3"):
             call()
+    env.is_recorded = True
+    assert velocity.track_lin_vel_xy(env, tolerance=1.0, **sensed).shape == (NUM_ENVS,)

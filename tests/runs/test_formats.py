@@ -4,15 +4,25 @@ import json
 import re
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 
+from mjtrain.api import make_train_config
 from mjtrain.cli import play
 from mjtrain.cli import train as train_command
+from mjtrain.config import ActuatorConfig, LaunchConfig
+from mjtrain.env.env import Env
+from mjtrain.evaluation.playing.player import Player
 from mjtrain.runs.checkpoint import FORMAT, load_checkpoint, save_checkpoint
+from mjtrain.runs.trained_run import find_trained_run
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
+from mjtrain.training.request import resolve_training
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TASKS = {
@@ -78,6 +88,73 @@ def test_a_recorded_run_plays(
     assert report["iteration"] == 2
     assert report["num_envs"] * report["episodes_per_env"] == 2
     assert "using the robot of the task" not in output.err
+
+
+def record(run_dir: Path, changes: dict[str, Any]) -> None:
+    """Change values of a recorded environment, by their paths; "+" adds to a dictionary."""
+    path = run_dir / "params" / "env.yaml"
+    content = yaml.safe_load(path.read_text())
+    for name, value in changes.items():
+        *way, last = name.split(".")
+        part = content
+        for word in way:
+            part = part[word]
+        part[last] = value
+    path.write_text(yaml.safe_dump(content))
+
+
+PUSH = {"func": "mjtrain.mdp.events:apply_body_impulse", "mode": "reset"}
+BENT = {"func": "mjtrain.mdp.terminations:joint_out_of_range"}
+WITHOUT_EFFECT: dict[str, Any] = {
+    "robot.sensors.hand_on_ground.data": ["pos", "found"],
+    "robot.sensors.frame": {"type": "framepos", "object": "hand", "num": 2},
+    "events.push": {**PUSH, "params": {"body": "hand", "force_n": [1.0, 2.0], "duration_s": [0.1, 0.2]}},
+    "terminations.bent": {**BENT, "params": {"joint": "elbow", "limit": 9.0, "low": -1.0}},
+}
+BEYOND_LIMITS: dict[str, Any] = {
+    "robot.lights.lamp": {"diffuse": [2.0, 2.0, 2.0]},
+    "robot.geoms.painted": {"geoms": ["hand"], "rgba": [255.0, 0.0, 0.0, 1.0]},
+}
+
+
+def test_a_recorded_run_with_what_is_refused_today_plays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What had no effect is left out, what is beyond today's limits stays, and each is said in a line."""
+    run_dir = unpack("format_1", "arm_lift_cube", tmp_path)
+    record(run_dir, WITHOUT_EFFECT | BEYOND_LIMITS)
+    run = find_trained_run("Arm-Lift-Cube", run=str(run_dir))
+    told = "\n".join(run.notices)
+    assert "env.robot.sensors.hand_on_ground.data: ['pos', 'found'] -> ['found', 'pos'], which makes no" in told
+    assert "recorded --env.robot.lights.lamp.diffuse 2 2 2: each must be at least 0 and at most 1" in told
+    for name in ("robot.sensors.frame.num", "events.push", "terminations.bent.params.low", "robot.geoms.painted.rgba"):
+        assert f"env.{name}" in told
+    with Player(RankContext(), run) as player:
+        player.step()
+        with pytest.raises(RequestError, match="diffuse 2 2 2: each must be at least 0 and at most 1"):
+            Env(run.own_env, player.env.engine, seed=0)
+    with pytest.raises(SystemExit):
+        play.main([str(run_dir), "--env.robot.lights.lamp.diffuse", "3", "1", "1", "--gpu-ids", "None"])
+    assert "play: --env.robot.lights.lamp.diffuse 3 1 1: each must be at least 0" in capsys.readouterr().err
+    for change, problem in (
+        ({"decimation": 0}, "--env.decimation 0: must be at least 1"),
+        ({"robot.sensors.frame.data": None}, "--env.robot.sensors.frame.data None: only type contact uses it"),
+    ):
+        record(run_dir, change)  # no run can have been trained so
+        run = find_trained_run("Arm-Lift-Cube", run=str(run_dir))
+        with pytest.raises(RequestError, match=problem):
+            Player(RankContext(), run)
+
+
+def test_a_resumed_run_may_have_what_had_no_effect(tmp_path: Path) -> None:
+    run_dir = unpack("format_1", "arm_lift_cube", tmp_path)
+    config = make_train_config("Arm-Lift-Cube", resume=str(run_dir), max_iterations=3)
+    motor = ActuatorConfig(joints=("elbow",), type="motor", kv=2.0)
+    config = replace(config, env=replace(config.env, robot=replace(config.env.robot, actuators={"elbow": motor})))
+    launch = LaunchConfig(gpu_ids=None, num_threads=1)
+    with pytest.raises(RequestError, match=r"actuators.elbow.kv 2: type motor does not use it"):
+        resolve_training(replace(config, run=replace(config.run, resume=None)), launch)
+    request = resolve_training(config, launch)
+    assert "env.robot.actuators.elbow.kv: 2.0 -> 0.0, which makes no difference" in request.notices
+    assert request.config.env.robot.actuators["elbow"].kv == 0.0
 
 
 def test_a_newer_format_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

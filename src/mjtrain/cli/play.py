@@ -58,13 +58,17 @@ def main(argv: list[str]) -> None:
     run = find_run_to_play(task, config)
     env_args = ["--help"] if wants_all else rest
     if env_args:
+        from mjtrain.env.term_check import find_term_problems
         from mjtrain.runs.motion_places import resolve_motions
 
         env_args = expand_robot_file(env_args)
         env: Any = add_named_parts(run.env, env_args)  # what `every` takes is known when it runs
         every = with_env(_EnvOptions, env)
         options = parse(every, env_args, prog=f"play {task}", default=every(env=env))
+        before = find_term_problems(run.env) if isinstance(run.env, EnvConfig) else []
         run = dataclasses.replace(run, env=resolve_motions(options.env)[0])
+        if isinstance(run.env, EnvConfig) and (new := [p for p in find_term_problems(run.env) if p not in before]):
+            raise RequestError.of(new)  # what the run has recorded was trained with
     for line in run.notices:
         print(line, file=sys.stderr)
     where = play_launch(config)

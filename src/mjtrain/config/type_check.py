@@ -10,17 +10,22 @@ from typing import Any, Literal
 from mjtrain.config.limits import Direction, Range
 
 
-def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
+def find_type_problems(kind: Any, value: Any, name: str, *, limits: bool = True) -> list[str]:
     """Compare a value with a type and the limits that are declared with it, fields and items included.
 
     Integers pass as floats, and lists as tuples. Types that are neither dataclasses, plain values nor collections of
     them are not looked into.
+
+    Args:
+        limits: False compares with the types alone.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
-        found = find_type_problems(arguments[0], value, name)
-        limits = [limit for limit in arguments[1:] if isinstance(limit, Range | Direction)]
-        return found or [f"{name} {problem}" for limit in limits if (problem := limit.find_problem(value))]
+        found = find_type_problems(arguments[0], value, name, limits=limits)
+        if found or not limits:
+            return found
+        declared = [limit for limit in arguments[1:] if isinstance(limit, Range | Direction)]
+        return [f"{name} {problem}" for limit in declared if (problem := limit.find_problem(value))]
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, kind):
             return [f"{name}: is {show(value)}, not {with_article(kind.__name__)}"]
@@ -30,7 +35,7 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
                 f"{name}: is {show(value)} with the field {', '.join(added)}, which no run could be opened with; give "
                 f"{with_article(kind.__name__)}"
             ]
-        return _check_fields(kind, value, f"{name}.")
+        return _check_fields(kind, value, f"{name}.", limits=limits)
     if origin in (types.UnionType, typing.Union):
         alike = [
             member
@@ -38,7 +43,7 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
             if (dataclasses.is_dataclass(member) and type(value) is member)
             or (typing.get_origin(member) is dict and isinstance(value, dict))
         ]
-        found = [find_type_problems(member, value, name) for member in alike or arguments]
+        found = [find_type_problems(member, value, name, limits=limits) for member in alike or arguments]
         return [] if [] in found else min(found, key=len)
     if origin is Literal:
         return [] if value in arguments else [f"{name} {value}: choose from {', '.join(map(str, arguments))}"]
@@ -48,10 +53,10 @@ def find_type_problems(kind: Any, value: Any, name: str) -> list[str]:
         return [
             problem
             for key, item in value.items()
-            for problem in find_type_problems(arguments[1], item, f"{name}.{key}")
+            for problem in find_type_problems(arguments[1], item, f"{name}.{key}", limits=limits)
         ]
     if origin is tuple:
-        return _check_tuple(arguments, value, name)
+        return _check_tuple(arguments, value, name, limits=limits)
     if origin is Callable or kind is Callable:
         return []  # the check of terms says more
     return [] if _is_plain(kind, value) else [f"{name}: is {show(value)}; give {_PLAIN.get(kind, kind)}"]
@@ -91,17 +96,19 @@ def _is_plain(kind: Any, value: Any) -> bool:
     return isinstance(value, kind) if kind in _PLAIN else True
 
 
-def _check_fields(kind: Any, value: Any, prefix: str) -> list[str]:
+def _check_fields(kind: Any, value: Any, prefix: str, *, limits: bool = True) -> list[str]:
     kinds = typing.get_type_hints(kind, include_extras=True)
     names = [field.name for field in dataclasses.fields(kind)]
     return [
         problem
         for name in names
-        for problem in find_type_problems(kinds[name], getattr(value, name), f"{prefix}{name.replace('_', '-')}")
+        for problem in find_type_problems(
+            kinds[name], getattr(value, name), f"{prefix}{name.replace('_', '-')}", limits=limits
+        )
     ]
 
 
-def _check_tuple(arguments: tuple[Any, ...], value: Any, name: str) -> list[str]:
+def _check_tuple(arguments: tuple[Any, ...], value: Any, name: str, *, limits: bool) -> list[str]:
     if isinstance(value, str):
         return [f'{name}: is the string {value!r}; give a tuple, such as ("{value}",)']
     if not isinstance(value, tuple | list):
@@ -111,7 +118,9 @@ def _check_tuple(arguments: tuple[Any, ...], value: Any, name: str) -> list[str]
     if len(arguments) != len(value):
         return [f"{name}: has {len(value)} values, {show(value)}; give {len(arguments)}"]
     return [
-        problem for kind, item in zip(arguments, value, strict=True) for problem in find_type_problems(kind, item, name)
+        problem
+        for kind, item in zip(arguments, value, strict=True)
+        for problem in find_type_problems(kind, item, name, limits=limits)
     ]
 
 

@@ -49,20 +49,25 @@ class Env:
     log = None
     """No separate log: everything is in the statistics."""
 
-    def __init__(self, config: EnvConfig, engine: Engine, seed: int, *, first_world: int = 0) -> None:
+    def __init__(
+        self, config: EnvConfig, engine: Engine, seed: int, *, first_world: int = 0, is_recorded: bool = False
+    ) -> None:
         """Build the terms and start every world.
 
         Args:
             first_world: How many worlds the ranks before this one have.
+            is_recorded: Whether a run has recorded the config, in which case it was trained with it.
 
         Raises:
             RequestError: The parameters of a term do not fit its function, or a term names a joint, sensor, actuator,
                 body or geom that the robot does not have.
         """
-        check_terms(config)
+        check_terms(config, limits=not is_recorded)
         check_robot_names(config, engine.layout)
         core = EnvCore(config, engine, seed)
         self.config = config
+        self.is_recorded = is_recorded
+        """Whether a run has recorded the config. Its numbers and names are not refused where training worked."""
         self.engine = engine
         self.num_envs = core.num_envs
         self.device = core.device

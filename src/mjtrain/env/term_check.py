@@ -51,26 +51,29 @@ class TermFunction:
     """What it gets before them."""
 
 
-def check_terms(config: EnvConfig) -> None:
+def check_terms(config: EnvConfig, *, limits: bool = True) -> None:
     """Compare the parameters of all terms with the signatures of their functions.
+
+    Args:
+        limits: False lets pass what is only out of its range or has no effect, for configs of recorded runs.
 
     Raises:
         RequestError: A function has no such parameter, lacks one, gets a value of another type, or is not one; or
             a field of the config is of another type or out of its range. There is a note for each further problem.
     """
-    problems = find_term_problems(config)
+    problems = find_term_problems(config, limits=limits)
     if problems:
         raise RequestError.of(problems)
 
 
-def find_term_problems(config: EnvConfig) -> list[str]:
+def find_term_problems(config: EnvConfig, *, limits: bool = True) -> list[str]:
     """Return what `check_terms` would raise, a line for each problem."""
-    problems = [_add_hint(problem) for problem in find_type_problems(EnvConfig, config, "--env")]
+    problems = [_add_hint(problem) for problem in find_type_problems(EnvConfig, config, "--env", limits=limits)]
     if problems:  # nothing else could be read
         return problems
     return [
-        *(p for term in list_functions(config) for p in _find_problems(term)),
-        *_find_wrong_numbers(config),
+        *(p for term in list_functions(config) for p in _find_problems(term, limits=limits)),
+        *(_find_wrong_settings(config) if limits else ()),
         *_find_unknown_successes(config),
     ]
 
@@ -121,8 +124,8 @@ def find_empty_parts(config: EnvConfig) -> Iterator[str]:
             yield f"--env.observations.{group}: is empty; give at least one observation term"
 
 
-def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
-    """Yield what is of the right type, but out of its range."""
+def _find_wrong_settings(config: EnvConfig) -> Iterator[str]:
+    """Yield what is of the right type, but out of its range or without an effect."""
     for name, term in config.rewards.items():
         if not math.isfinite(term.weight):
             yield f"--env.rewards.{name}.weight {term.weight}: must be finite; 0 turns the term off"
@@ -150,28 +153,29 @@ def _find_wrong_numbers(config: EnvConfig) -> Iterator[str]:
         (first, last), (low, high) = term.initial, term.bounds
         if first <= last and low <= high and not low <= first <= last <= high:
             yield f"--env.curriculum.{name}.initial {first} {last}: must be within its bounds, {low} to {high}"
-
-
-def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:
-    """Yield what the commands name that is not a success term, or would not read."""
     for name, term in config.commands.items():
-        if term.resample_on is not None and term.resample_on not in config.successes:
-            there = ", ".join(config.successes) or "none"
-            yield f"--env.commands.{name}.resample-on {term.resample_on}: is not a success term; available: {there}"
-        if term.resample_on is not None and term.before_reset:
+        if term.resample_on in config.successes and term.before_reset:
             yield (
                 f"--env.commands.{name}.resample-on {term.resample_on}: with before_reset a command is drawn only "
                 "where an episode begins; leave one of them out"
             )
 
 
-def _find_problems(term: TermFunction) -> list[str]:
+def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:
+    """Yield what the commands name that is not a success term."""
+    for name, term in config.commands.items():
+        if term.resample_on is not None and term.resample_on not in config.successes:
+            there = ", ".join(config.successes) or "none"
+            yield f"--env.commands.{name}.resample-on {term.resample_on}: is not a success term; available: {there}"
+
+
+def _find_problems(term: TermFunction, *, limits: bool) -> list[str]:
     """Return what is wrong with the function of a term, or else with the types of its parameters."""
     problem = _find_problem(term)
-    return [problem] if problem else _find_wrong_params(term)
+    return [problem] if problem else _find_wrong_params(term, limits=limits)
 
 
-def _find_wrong_params(term: TermFunction) -> list[str]:
+def _find_wrong_params(term: TermFunction, *, limits: bool) -> list[str]:
     try:
         parameters = inspect.signature(term.func).parameters
     except (TypeError, ValueError):  # a built-in function that does not say
@@ -185,14 +189,14 @@ def _find_wrong_params(term: TermFunction) -> list[str]:
             kind = read_annotation(term.func, parameters[name]) if name in parameters else Any
         if value is None and name in parameters and parameters[name].default is None:
             continue
-        problems = find_type_problems(kind, value, f"--env.{term.name}.params.{name}")
+        problems = find_type_problems(kind, value, f"--env.{term.name}.params.{name}", limits=limits)
         is_built_in = str(getattr(term.func, "__module__", "")).startswith("mjtrain.mdp.")
-        if is_built_in and not problems and _has_nan(value):  # comparisons with NaN are always false
+        if limits and is_built_in and not problems and _has_nan(value):  # comparisons with NaN are always false
             given = " ".join(map(str, value)) if isinstance(value, tuple | list) else value
             problems = [f"--env.{term.name}.params.{name} {given}: must not be NaN"]
         found += problems
     low, high = (term.params.get(name) for name in ("low", "high"))
-    if isinstance(low, float | int) and isinstance(high, float | int) and low > high:
+    if limits and isinstance(low, float | int) and isinstance(high, float | int) and low > high:
         found.append(f"--env.{term.name}.params.low {low:g}: is more than high, {high:g}; give the lower bound first")
     return found
 

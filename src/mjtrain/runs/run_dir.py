@@ -133,7 +133,7 @@ def list_changes(run_dir: Path, **params: Any) -> list[str]:
         before = read_params(run_dir, name)
         if before:
             now = parse_yaml(to_yaml(content))
-            changes += _compare(name, with_default_params(before), with_default_params(now))
+            changes += list_differences(name, with_default_params(before), with_default_params(now))
     return changes
 
 
@@ -145,12 +145,13 @@ def read_params(run_dir: Path, name: str) -> dict[str, Any]:
         return {}
 
 
-def _compare(name: str, before: Any, now: Any) -> list[str]:
+def list_differences(name: str, before: Any, now: Any) -> list[str]:
+    """Compare plain values: a line for each that differs, as `name: old -> new`."""
     if name in _COMPARED_BY_CONTENT:
         return []
     if isinstance(before, dict) and isinstance(now, dict):
         keys = dict.fromkeys([*before, *now])
-        return [line for key in keys for line in _compare(f"{name}.{key}", before.get(key), now.get(key))]
+        return [line for key in keys for line in list_differences(f"{name}.{key}", before.get(key), now.get(key))]
     return [] if before == now else [f"{name}: {before} -> {now}"]
 
 

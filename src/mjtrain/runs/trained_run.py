@@ -13,6 +13,7 @@ from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import is_place, open_bundle
 from mjtrain.runs.checkpoint import hold_checkpoint, require_checkpoint
 from mjtrain.runs.learner import read_learner
+from mjtrain.runs.recorded_env import adapt_recorded
 from mjtrain.runs.robot import find_robot, with_absolute_file
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import RunSearch, find_newest_run, open_run, recorded_task
@@ -235,6 +236,8 @@ def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = N
         raise RequestError(f"{run_dir / 'params'}: {error}{because}") from error
     notices = list_code_changes(run_dir, list_code(env, task_file(task)))
     if isinstance(env, EnvConfig):
+        env, lines = adapt_recorded(env)
+        notices += [f"{run_dir}: {line}" for line in lines]
         env, data_changes = restore_data(run_dir, env)
         env, robot_changes = _restore_robot(run_dir, env, defaults)
         notices = [*notices, *data_changes, *robot_changes]

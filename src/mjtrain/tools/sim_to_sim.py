@@ -135,7 +135,7 @@ class PlainPlayer(PolicyPlayer):
     def __init__(self, policy: DeployedPolicy, run: TrainedRun, *, num_envs: int, seed: int) -> None:
         config = run.own_env
         engine = PlainEngine(config, policy, num_envs, seed)
-        super().__init__(Env(config, engine, seed), None)
+        super().__init__(Env(config, engine, seed, is_recorded=run.run_dir is not None), None)
         self._robots = engine.robots
 
     def act(self) -> torch.Tensor:

@@ -27,6 +27,7 @@ from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import resolve_learner
 from mjtrain.runs.motion_places import list_places, resolve_motions, use_motion, with_place_names
+from mjtrain.runs.recorded_env import drop_unused
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, find_resumed_here, is_resumed, preview_run
 from mjtrain.runs.robot import check_robot_file
@@ -210,9 +211,18 @@ def _fit_to_plan(config: TrainConfig, launch: LaunchConfig, plan: LaunchPlan) ->
     if (chosen := choose_agent(config, device)) is not config:
         check_config(chosen, launch)
         config = chosen
+    config, unused = _drop_unused(config)
     fitted = resolve_load(resolve_run_size(check_urls(config), plan.world_size, device))
     notices = [*plan.notices, *_note_teacher(fitted), *_note_num_envs(config, device), *_note_functions(fitted)]
-    return Draft(config=fitted, plan=plan, notices=[*notices, *note_load(config, fitted)])
+    return Draft(config=fitted, plan=plan, notices=[*notices, *unused, *note_load(config, fitted)])
+
+
+def _drop_unused(config: TrainConfig) -> tuple[TrainConfig, list[str]]:
+    """Remove what had no effect when the run that is resumed was started, and is refused today."""
+    if config.run.resume is None or not isinstance(config.env, EnvConfig):
+        return config, []
+    env, lines = drop_unused(config.env)
+    return (replace(config, env=env), lines) if lines and is_resumed(config) else (config, [])
 
 
 def _check_faults(draft: Draft) -> Iterable[str]:

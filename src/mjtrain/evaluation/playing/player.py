@@ -10,6 +10,7 @@ from mjtrain.config import UNTRAINED, EngineName, EnvConfig, PolicyName
 from mjtrain.config.limits import FINITE
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
+from mjtrain.env.term_check import find_term_problems
 from mjtrain.evaluation.policy_player import PolicyPlayer
 from mjtrain.learning.registry import make_policy
 from mjtrain.runs.checkpoint import recorded_learner
@@ -99,9 +100,14 @@ class Player(PolicyPlayer):
 
 def _make_env(context: RankContext, run: TrainedRun, num_envs: int, engine: EngineName) -> TaskEnv:
     if isinstance(run.env, EnvConfig):
-        name = resolve_engine(engine, context.device)
-        worlds = make_engine(name, run.env, num_envs, context.device, context.num_threads)
-        return Env(run.env, worlds, context.seed)
+        name, is_recorded = resolve_engine(engine, context.device), run.run_dir is not None
+        try:
+            worlds = make_engine(name, run.env, num_envs, context.device, context.num_threads)
+            return Env(run.env, worlds, context.seed, is_recorded=is_recorded)
+        except Exception as error:
+            if not isinstance(error, RequestError) and (problems := find_term_problems(run.env)):
+                raise RequestError.of(problems) from error
+            raise
     from mjtrain.env.external.env import make_foreign_env
 
     return make_foreign_env(run.env, num_envs, context.device, context.seed, tries_step=False)

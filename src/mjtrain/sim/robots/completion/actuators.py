@@ -18,7 +18,7 @@ _INPUTS = {
 }
 """What the control of a type is to the driver of a DC motor."""
 
-_UNUSED = {"velocity": ("kp",), "motor": ("kp", "kv")}
+UNUSED = {"velocity": ("kp",), "motor": ("kp", "kv")}
 """Gains that a type of actuator has no use for."""
 
 
@@ -56,7 +56,7 @@ def _check(flag: str, config: ActuatorConfig) -> None:
     gain = {"position": "kp", "velocity": "kv"}.get(config.type)
     if gain is not None and not getattr(config, gain) > 0:
         raise RequestError(f"--env.robot.{flag}.{gain} {getattr(config, gain):g}: must be more than 0")
-    for unused in _UNUSED.get(config.type, ()):
+    for unused in UNUSED.get(config.type, ()):
         if value := getattr(config, unused):
             raise RequestError(
                 f"--env.robot.{flag}.{unused} {value:g}: type {config.type} does not use it; leave it out"
