@@ -78,6 +78,15 @@ def test_a_study_of_something_else_is_refused(tmp_path: Path) -> None:
     open_study(tmp_path, trials=20)
 
 
+@pytest.mark.parametrize("line", [b"garbage\n", b"\xff\xfe\x00\n", b'{"a": 1}\n', b"7\n"])
+def test_a_line_of_something_else_is_named(line: bytes, tmp_path: Path) -> None:
+    open_study(tmp_path)
+    with (tmp_path / "study.jsonl").open("ab") as file:
+        file.write(line)
+    with pytest.raises(RequestError, match=r"--sweep-dir .*: its study.jsonl is damaged \(\w+: .*\); restore it from"):
+        open_study(tmp_path)
+
+
 def test_every_cut_of_the_file_can_be_gone_on_from(tmp_path: Path) -> None:
     """As if the process had been killed after each byte of its last trial; further trials are whole."""
     study = open_study(tmp_path)

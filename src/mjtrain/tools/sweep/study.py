@@ -87,10 +87,16 @@ class Study:
         self._plan = plan
         self._halving = SuccessiveHalving(plan)
         path, identity = str(plan.folder / JOURNAL), plan.identity()
-        storage = JournalStorage(JournalFileBackend(path, lock_obj=_KernelLock(path)))
-        self._study = optuna.create_study(
-            storage=storage, study_name="sweep", direction=plan.direction, load_if_exists=True, pruner=self._halving
-        )
+        try:
+            storage = JournalStorage(JournalFileBackend(path, lock_obj=_KernelLock(path)))
+            self._study = optuna.create_study(
+                storage=storage, study_name="sweep", direction=plan.direction, load_if_exists=True, pruner=self._halving
+            )
+        except (ValueError, LookupError, TypeError, AttributeError) as error:  # a line that Optuna has not written
+            raise RequestError(
+                f"--sweep-dir {plan.folder}: its {JOURNAL} is damaged ({type(error).__name__}: {error}); restore it "
+                "from a copy, or give another --sweep-dir"
+            ) from error
         if plan.options.pruner == "median":
             self._study.pruner = optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=plan.min_iterations)
         if (recorded := self._study.user_attrs.get(_IDENTITY)) is None:
