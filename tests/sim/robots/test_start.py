@@ -7,23 +7,34 @@ from mjtrain.sim.robots.start import find_base, find_root
 
 BALL = '<body><freejoint name="ball"/><geom size="0.1"/></body>'
 LEG = '<body><joint/><geom size="0.1" pos="0.1 0 0"/></body>'
+DRAWER = '<body><freejoint name="box"/><geom size="0.1"/><body><joint/><geom size="0.1" pos="0.1 0 0"/></body></body>'
+ARM = '<body><joint name="elbow"/><geom size="0.1"/><site name="tip" pos="0.2 0 0"/></body>'
+DRONE = '<body><freejoint name="drone"/><geom size="0.1"/><site name="rotor"/></body>'
+ON_JOINT, ON_ROTOR = '<motor joint="elbow"/>', '<motor site="rotor"/>'
+ON_TENDON = '</actuator><tendon><fixed name="cord"><joint joint="elbow" coef="1"/></fixed></tendon><actuator>' + (
+    '<motor tendon="cord"/>'
+)
 ROBOT = f'<body><freejoint name="base"/><geom size="0.1"/>{LEG}</body>'
 
 
 @pytest.mark.parametrize(
-    ("bodies", "root", "base"),
+    ("bodies", "actuators", "root", "base"),
     [
-        (ROBOT + BALL, "base", "base"),
-        (BALL + ROBOT, "base", "base"),
-        (BALL, "ball", "ball"),
-        (BALL + LEG, "ball", None),
-        (LEG + BALL, "ball", None),
-        (LEG, None, None),
+        (ROBOT + BALL, "", "base", "base"),
+        (BALL + ROBOT, "", "base", "base"),
+        (BALL, "", "ball", "ball"),
+        (BALL + LEG, "", "ball", None),
+        (LEG + BALL, "", "ball", None),
+        (LEG, "", None, None),
+        (DRAWER + ARM, ON_JOINT, "box", None),
+        (ARM + DRAWER, ON_TENDON, "box", None),
+        (DRAWER + DRONE, ON_ROTOR, "drone", "drone"),
     ],
 )
 def test_a_robot_with_a_fixed_base_and_an_object_has_no_free_base(
-    bodies: str, root: str | None, base: str | None
+    bodies: str, actuators: str, root: str | None, base: str | None
 ) -> None:
-    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
+    world = f"<worldbody>{bodies}</worldbody><actuator>{actuators}</actuator>"
+    model = mujoco.MjModel.from_xml_string(f"<mujoco>{world}</mujoco>")
     names = [model.joint(joint).name if joint >= 0 else None for joint in (find_root(model), find_base(model))]
     assert names == [root, base]

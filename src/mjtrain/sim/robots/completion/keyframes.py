@@ -9,7 +9,8 @@ import numpy as np
 from mjtrain.config import KeyframeConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.parts import choose, match_one
-from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, control_columns, neutral_controls, place_controls
+from mjtrain.sim.robots.read_layout import SCALAR_JOINTS, control_columns, neutral_controls, place_controls
+from mjtrain.sim.robots.start import list_driven
 
 HOME = "home"
 """Name of the keyframe that is the default pose of a model."""
@@ -127,7 +128,7 @@ def _find_free_joint(model: Any, config: KeyframeConfig, flag: str, main: str) -
         return free[names.index(choose(f"{flag}.free-joint", config.free_joint, "free joint", names))]
     if main in names:
         return free[names.index(main)]
-    driven = _driven_trees(model)
+    driven = list_driven(model)
     robots = [joint for joint in free if int(model.jnt_bodyid[joint]) in driven] if len(free) > 1 else free
     if len(robots) == 1:
         return robots[0]
@@ -135,17 +136,6 @@ def _find_free_joint(model: Any, config: KeyframeConfig, flag: str, main: str) -
     raise RequestError(
         f"--env.robot.{flag}.free-joint: name the free joint that height and quat set; available: {words}"
     )
-
-
-def _driven_trees(model: Any) -> set[int]:
-    """Return the bodies on the world below which actuators drive joints or sites."""
-    trees = set()
-    for kind, part in zip(model.actuator_trntype, model.actuator_trnid[:, 0], strict=True):
-        if kind in ON_JOINT:
-            trees.add(int(model.body_rootid[model.jnt_bodyid[part]]))
-        elif kind == mujoco.mjtTrn.mjTRN_SITE:
-            trees.add(int(model.body_rootid[model.site_bodyid[part]]))
-    return trees
 
 
 def activation_columns(model: Any, actuator: int) -> slice:
