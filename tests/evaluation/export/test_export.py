@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,15 @@ from mjtrain.config import ImitationConfig, ObservationTerm
 from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export import verify
-from mjtrain.evaluation.export.metadata import KEY
+from mjtrain.evaluation.export.metadata import KEY, describe_policy
 from mjtrain.evaluation.export.sources import _without_folder
 from mjtrain.learning.rsl_rl.cnn_model import _normalise
+from mjtrain.learning.rsl_rl.policy import ActorPolicy
+from mjtrain.mdp import root
 from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
+from support.envs import make_env
 from support.vision import make_vision_env, make_vision_task, see, train_vision
 
 LAUNCH = mjtrain.LaunchConfig(gpu_ids=None, seed=1)
@@ -139,10 +144,20 @@ def test_the_quadruped_is_described_in_full(log_root: Path, tmp_path: Path) -> N
     assert metadata["control_period_s"] == pytest.approx(0.02)
 
 
+def test_the_velocity_of_a_planar_root_is_described() -> None:
+    joints = {"x_joint": "slider", "z_joint": "slider", "pitch_joint": "hinge"}  # only the names matter here
+    task = load_task("Cartpole-Balance")
+    observed = {"actor": {"velocity": ObservationTerm(func=root.planar_lin_vel, params=joints)}}
+    config = replace(task.env, observations=observed)
+    env = make_env(config)
+    policy = ActorPolicy(task.agent, env.observe(), env.num_actions)
+    described = describe_policy(TrainedRun(task="Cartpole-Balance", env=config, agent=task.agent), env, policy)
+    (term,) = described["observations"]
+    assert (term["name"], term["measured_by"], set(term["joints"])) == ("velocity", "encoders", {"slider", "hinge"})
+
+
 @pytest.mark.process
 def test_history_and_delay_are_described(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     task = load_task("Cartpole-Balance")
     terms = dict(task.env.observations["actor"])
     terms["pole_angle"] = replace(terms["pole_angle"], history=3, delay=(0, 2))

@@ -82,8 +82,8 @@ def describe_source(term: ObservationTerm, env: Env, sensors: dict[str, Any]) ->
     params, layout = term.params, env.engine.layout
     if "joints" in params:
         found["joints"] = layout.qpos.match(params["joints"])
-    elif isinstance(params.get("joint"), str):
-        found["joints"] = [params["joint"]]
+    elif single := [value for key, value in params.items() if key == "joint" or key.endswith("_joint")]:
+        found["joints"] = single
     named = [value for key, value in params.items() if key == "sensor" or key.endswith("_sensor")]
     patterns = [*params.get("sensors", ()), *(value for value in named if value is not None)]
     if patterns:
