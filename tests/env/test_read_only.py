@@ -37,6 +37,9 @@ WRITES: dict[str, tuple[Write, str]] = {
     "level": (lambda env: env.level("level").add_(1), "env.level('level')"),
     "episode_step": (lambda env: env.episode_step.add_(1), "env.episode_step"),
     "count": (lambda env: env.success_count("done").add_(1), "success terms"),
+    "bodies": (lambda env: env.bodies.positions.sub_(1), "env.bodies.positions"),
+    "bodies_read_before": (lambda env: (env.bodies, env.bodies.quaternions[:, 1].zero_()), "env.bodies.quaternions"),
+    "reward_terms": (lambda env: env.reward_terms.add_(1), "env.reward_terms"),
     "home": (lambda env: env.engine.layout.default_qpos.add_(1), "default_qpos"),
 }
 
@@ -171,3 +174,17 @@ def test_a_reward_of_weight_zero_may_name_what_the_robot_lacks() -> None:
     make_env(replace(BASE, rewards={**BASE.rewards, "far": far}))
     with pytest.raises(RequestError, match="joint elbow"):
         make_env(replace(BASE, rewards={"far": far.replace(weight=1.0)}))
+
+
+def test_a_network_in_a_term_leaves_no_graph() -> None:
+    """A program that steps without `torch.no_grad` would need more memory in each step."""
+    factor = torch.ones(1, requires_grad=True)
+    config = replace(
+        BASE,
+        observations={"actor": {"q": ObservationTerm(func=lambda env: factor * env.qpos("hinge"))}},
+        rewards={"up": RewardTerm(func=lambda env: factor * env.qpos("hinge")[:, 0], weight=1.0)},
+    )
+    env = make_env(config)
+    env.reset(torch.ones(NUM_ENVS, dtype=torch.bool))
+    seen, rewards, _, _ = env.step(torch.zeros(NUM_ENVS, 1))
+    assert not any(tensor.requires_grad for tensor in (seen["actor"], rewards, env.reward_terms))

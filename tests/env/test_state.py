@@ -223,7 +223,7 @@ def sometimes(env: Env, worlds: Worlds, *, what: str) -> None:
         return
     if what == "push":
         wrench = torch.tensor([[5.0, 0, 0, 0, 0, 0]]).expand(env.num_envs, -1)
-        env.push("ball", worlds.mask, wrench, torch.full((env.num_envs,), 0.2))
+        env.push("ball", worlds.mask, wrench, 0.2)
     else:
         worlds.qvel[:, 0] += env.contact_times(("foot",)).contact_s[:, 0]
 

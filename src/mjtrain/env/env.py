@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -33,6 +33,8 @@ from mjtrain.env.undisturbed import preserving_state
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import Engine, State
 from mjtrain.sim.robots.forward_kinematics import BodyStates, ForwardKinematics
+
+Found = TypeVar("Found")
 
 _NEW_BUFFERS = ("reward_terms", "causes", "successes", "actions.target")
 """What states of older checkpoints may lack; it stays as it is then."""
@@ -135,6 +137,7 @@ class Env:
         core.read_only.add(self._find_read_only())
         self._seen = self._start()
 
+    @torch.no_grad()  # a term may read a network of its author, and graphs would grow from step to step
     def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
         """Advance every world by one env step.
 
@@ -175,6 +178,7 @@ class Env:
         self._contacts_counted = False
         return self._seen, rewards.sum(dim=1), terminated, truncated
 
+    @torch.no_grad()
     def reset(self, mask: torch.Tensor, draws: dict[str, torch.Tensor] | None = None) -> None:
         """Start a new episode in the masked worlds.
 
@@ -459,6 +463,7 @@ class Env:
             if self._kinematics is None:
                 self._kinematics = ForwardKinematics(self.engine.model, self.device, self.state.qpos.dtype)
             self._body_states = self._kinematics.compute(self.state.qpos, self.state.qvel)
+            self._core.read_only.add({f"env.bodies.{name}": value for name, value in vars(self._body_states).items()})
         return self._body_states
 
     def shared_sum(self, name: str, size: int, keep: float = 1.0) -> SharedSum:
@@ -554,7 +559,7 @@ class Env:
             )
         return actions.clamp(*self.action_bounds)
 
-    def push(self, body: str, mask: torch.Tensor, wrench: torch.Tensor, duration_s: torch.Tensor) -> None:
+    def push(self, body: str, mask: torch.Tensor, wrench: torch.Tensor, duration_s: torch.Tensor | float) -> None:
         """Push a body with a constant force and torque, from an event of mode interval.
 
         It begins with this env step, and ends after the duration, with the episode, or when the body is pushed again.
@@ -562,7 +567,7 @@ class Env:
         Args:
             mask: Worlds in which it is pushed. Boolean, shape (num_envs,).
             wrench: Force in N at its centre of mass, then torque in N m, in the world's frame. Shape (num_envs, 6).
-            duration_s: In s, rounded to env steps, at least one. Shape (num_envs,).
+            duration_s: In s, rounded to env steps, at least one. One for all worlds, or shape (num_envs,).
 
         Raises:
             RequestError: An event of another mode calls it.
@@ -570,7 +575,8 @@ class Env:
         event = self._events.running
         if event is not None and event.mode != "interval":
             raise RequestError(f"pushes in mode {event.mode}, and an episode begins without pushes; use interval_event")
-        self._pushes.begin(body, mask, wrench, duration_s)
+        durations = torch.as_tensor(duration_s, dtype=torch.float32, device=self.device)
+        self._pushes.begin(body, mask, wrench, durations.expand(self.num_envs))
 
     def steer(self, name: str, values: Sequence[float] | None) -> None:
         """Command all worlds by hand, or stop doing so.
@@ -582,8 +588,10 @@ class Env:
         if values is None:
             self._commands.held.pop(name, None)
             return
-        term = self.config.commands[name]
-        assert term.steer is not None
+        term = _find("command", name, self.config.commands)
+        if term.steer is None or len(values) != len(term.controls):
+            known = ", ".join(term.controls) if term.steer is not None else "none, so that it cannot be steered"
+            raise RequestError(f"command {name}: give one value for each of its controls; it has {known}")
         controls = torch.tensor(values, dtype=torch.float32, device=self.device)
         self._core.read_only.mark()
         drawn = call_term(f"commands.{name}.steer", term.steer, self, {}, self._core, controls)
@@ -596,7 +604,7 @@ class Env:
 
     def command_error(self, name: str, error: str) -> torch.Tensor:
         """Distance of the worlds from a command, by one of the errors of its term. Shape (num_envs,)."""
-        term = self.config.commands[name].errors[error]
+        term = _find(f"commands.{name}.errors", error, _find("command", name, self.config.commands).errors)
         self._core.read_only.mark()
         return call_term(f"commands.{name}.errors.{error}", term.func, self, term.params, self._core)
 
@@ -635,6 +643,7 @@ class Env:
         """What a success term measures of the episode up to this step, as `successes`. Shape (num_envs,)."""
         return _find("success", name, dict(zip(self.config.successes, self.successes.unbind(dim=1), strict=True)))
 
+    @torch.no_grad()
     def _start(self) -> dict[str, torch.Tensor]:
         """Randomise and start every world, and return the first observations.
 
@@ -683,7 +692,7 @@ class Env:
             **{f"env.level({name!r})": level for name, level in self._curriculum.levels.items()},
             "env.episode_step": self.episode_step,
             "env.start_qpos": self.start_qpos,
-            "env.terminated": self.terminated,
+            **{f"env.{name}": getattr(self, name) for name in ("terminated", "reward_terms", "causes", "successes")},
             "env.statistics": self.statistics.buffers()["running"],
             **{f"the {name} of success terms": tensor for name, tensor in self._successes.buffers().items()},
             **{f"default_{name}": getattr(layout, f"default_{name}") for name in ("qpos", "qvel", "ctrl")},
@@ -752,7 +761,7 @@ class Env:
         return own | {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.buffers().items()}
 
 
-def _find(kind: str, name: str, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    if name not in tensors:
-        raise RequestError(f"unknown {kind} term {name}; available: {', '.join(tensors) or 'none'}")
-    return tensors[name]
+def _find(kind: str, name: str, found: dict[str, Found]) -> Found:
+    if name not in found:
+        raise RequestError(f"unknown {kind} term {name}; available: {', '.join(found) or 'none'}")
+    return found[name]

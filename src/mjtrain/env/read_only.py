@@ -22,9 +22,17 @@ class ReadOnly:
         self._versions: list[int] = []
 
     def add(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Watch more tensors, by the expressions with which terms read them, such as env.qpos(...)."""
+        """Watch more tensors, by the expressions with which terms read them, such as env.qpos(...).
+
+        A tensor takes the place of an earlier one with the same expression.
+        """
         for name, tensor in tensors.items():
-            if not tensor.is_inference():  # torch counts nothing for one that was made in inference mode
+            if tensor.is_inference():  # torch counts nothing for one that was made in inference mode
+                continue
+            if name in self._names:
+                place = self._names.index(name)
+                self._tensors[place], self._versions[place] = tensor, tensor._version
+            else:
                 self._names.append(name)
                 self._tensors.append(tensor)
                 self._versions.append(tensor._version)
@@ -49,18 +57,18 @@ class ReadOnly:
         if written is not None:
             raise RequestError(f"--env.{term}: {written}")
 
-    def copy(self) -> list[torch.Tensor]:
-        """Return copies of the tensors, for `restore`."""
-        return [tensor.clone() for tensor in self._tensors]
+    def copy(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return the tensors and their copies, for `restore`."""
+        return [(tensor, tensor.clone()) for tensor in self._tensors]
 
-    def restore(self, before: list[torch.Tensor]) -> str | None:
+    def restore(self, before: list[tuple[torch.Tensor, torch.Tensor]]) -> str | None:
         """Undo what was written since `copy`, and say what it was; None if nothing was. Compares all values.
 
         Tensors that were added since are left as they are.
         """
         written = self.find_written()
-        for name, tensor, value in zip(self._names, self._tensors, before, strict=False):
-            if not torch.equal(tensor.nan_to_num(), value.nan_to_num()):
+        for name, tensor, (watched, value) in zip(self._names, self._tensors, before, strict=False):
+            if tensor is watched and not torch.equal(tensor.nan_to_num(), value.nan_to_num()):
                 tensor.copy_(value)
                 written = written or _describe(name)
         if written is not None:
