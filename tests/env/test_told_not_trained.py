@@ -119,6 +119,17 @@ def both(*changes: Change) -> Change:
     return change
 
 
+def planar(axis: str) -> Change:
+    """Let the pole turn about another axis."""
+
+    def load() -> mujoco.MjSpec:
+        spec = mujoco.MjSpec.from_file(str(CART.robot.file))
+        spec.joint("hinge").axis = [float(value) for value in axis.split()]
+        return spec
+
+    return robot(file="", spec=load)
+
+
 def pd(kp: float, kv: float) -> Change:
     return robot(actuators={"legs": ActuatorConfig(joints=LEGS, kp=kp, kv=kv)})
 
@@ -232,6 +243,18 @@ def replaces(env: Env) -> torch.Tensor:
 
 
 WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
+    "a planar root that turns the other way": (
+        CART,
+        both(planar("0 -1 0"), observed("own", observation(root.projected_gravity, joint="hinge"))),
+        r"--env\.observations\.actor\.own\.params\.joint hinge: has the axis 0 -1 0 in the world; "
+        r"projected_gravity\(\) needs 0 1 0",
+    ),
+    "a height along the world's x": (
+        CART,
+        added("terminations", "low", termination(root.height_out_of_range, joint="slider", low=-9.0)),
+        r"--env\.terminations\.low\.params\.joint slider: has the axis 1 0 0 in the world; height_out_of_range\(\) "
+        "needs 0 0 1",
+    ),
     "a term that replaces what belongs to the environment": (
         WALKER,
         added("rewards", "own", reward(replaces, 0.1)),
@@ -602,6 +625,11 @@ DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
         CART,
         added("events", "own", startup_event(randomization.armature, joints=("hinge",), factor=(0.5, 2.0))),
         r"--env\.events\.own: armature\(\) multiplies the armature of hinge, which is 0",
+    ),
+    "limits of an actuator without a force range": (
+        CART,
+        added("events", "own", reset_event(randomization.effort_limits, actuators=(".*",), factor=(0.5, 1.0))),
+        r"--env\.events\.own: effort_limits\(\) changes nothing of push, which has no force range",
     ),
     "a fall in degrees": (
         CART,

@@ -236,6 +236,11 @@ MISTAKES = (
         says=("--best-metric eval/return: needs evaluations; give --eval-interval too, such as --eval-interval 50",),
     ),
     Mistake(
+        what="a slash in the name of a term",
+        changes={'"speed": reward(': '"speed/x": reward('},
+        says=("--env.rewards: the name 'speed/x' is not valid; use letters, digits and _, as in left_foot",),
+    ),
+    Mistake(
         what="no physics steps in an env step",
         words="--env.decimation 0",
         says=("--env.decimation 0: must be at least 1",),

@@ -5,6 +5,7 @@ Importing this module imports neither torch nor the functions' modules.
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -122,6 +123,27 @@ def find_empty_parts(config: EnvConfig) -> Iterator[str]:
     for group, terms in config.observations.items():
         if not terms:
             yield f"--env.observations.{group}: is empty; give at least one observation term"
+
+
+def find_unfit_names(config: EnvConfig) -> Iterator[str]:
+    """Yield the names of terms and groups that flags and the names of metrics cannot hold."""
+    groups: list[tuple[str, Mapping[Any, Any]]] = [
+        ("actions", config.actions),
+        ("observations", config.observations),
+        *((f"observations.{name}", terms) for name, terms in config.observations.items()),
+        ("rewards", config.rewards),
+        ("terminations", config.terminations),
+        ("successes", config.successes),
+        ("commands", config.commands),
+        *((f"commands.{name}.errors", term.errors) for name, term in config.commands.items()),
+        ("events", config.events),
+        ("curriculum", config.curriculum),
+        ("controllers", config.controllers),
+    ]
+    for group, terms in groups:
+        for name in terms:
+            if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name):
+                yield f"--env.{group}: the name {name!r} is not valid; use letters, digits and _, as in left_foot"
 
 
 def _find_wrong_settings(config: EnvConfig) -> Iterator[str]:

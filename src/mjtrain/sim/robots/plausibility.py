@@ -388,6 +388,16 @@ def is_hinge(model: mujoco.MjModel, joint: str) -> bool:
     return bool(model.joint(joint).type == mujoco.mjtJoint.mjJNT_HINGE)
 
 
+def find_axis(model: mujoco.MjModel, joint: str) -> tuple[float, ...] | None:
+    """Return the axis of a slide or hinge in the default pose, in the world's frame; None for another joint."""
+    index = model.joint(joint).id
+    if model.jnt_type[index] not in SCALAR_JOINTS:
+        return None
+    data = make_start(model)
+    mujoco.mj_kinematics(model, data)
+    return tuple(round(float(value), 6) + 0.0 for value in data.xaxis[index])  # + 0.0: no negative zeros
+
+
 def _control_of(row: dict[str, Any]) -> str:
     """Return the name in `Layout.controls` of the control that a row of the action table sets."""
     return f"{row['actuator']}:{row['input']}" if "input" in row else row["actuator"]

@@ -15,7 +15,7 @@ from mjtrain.config import (
 )
 from mjtrain.config.limits import AT_LEAST_1
 from mjtrain.config.type_check import find_option_problems, find_type_problems
-from mjtrain.env.term_check import find_empty_parts, find_term_problems
+from mjtrain.env.term_check import find_empty_parts, find_term_problems, find_unfit_names
 from mjtrain.runtime.errors import RequestError, suggest
 
 _SYMMETRY = "--agent.algorithm.symmetry-cfg"
@@ -40,7 +40,11 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
         problems += [f"--load {config.run.load}: cannot be combined with --resume, which brings its own weights"]
     problems += _find_unused_critic(config)
     if own is not None:
-        problems = problems or [*find_empty_parts(own), *find_missing_groups(own.observations, config.agent)]
+        problems = problems or [
+            *find_empty_parts(own),
+            *find_unfit_names(own),
+            *find_missing_groups(own.observations, config.agent),
+        ]
     problems = problems or [*_find_unfit_networks(config.agent), *_find_missing_controller(config)]
     problems = problems or list(_find_symmetry_problems(config.agent))
     if problems:

@@ -19,7 +19,7 @@ from mjtrain.sim.robots.plausibility import NUM_STARTS, Plausibility, Starts
 from mjtrain.training.preflight.exploration import Extremes, explore
 from mjtrain.training.preflight.idle_settings import find_idle_settings, find_missing_ground
 from mjtrain.training.preflight.term_guards import TermGuards, without_consequences
-from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems
+from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems, find_turned_roots
 
 NUM_ENVS = 2
 NUM_LEVELS = 2
@@ -121,7 +121,7 @@ def _step_once(
         for group in config.observations:
             _compare_estimates(env, group, problems)
         _call_late(guarded, env)
-        for name, problem in find_sensor_problems(config, engine):
+        for name, problem in (*find_sensor_problems(config, engine), *find_turned_roots(config, engine)):
             problems.pop(name, None)  # what the term raised follows from the sensor
             wrong.append(problem)
         if problems:

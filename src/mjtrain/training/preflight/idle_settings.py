@@ -135,7 +135,16 @@ def _find_idle_factors(config: EnvConfig, layout: Layout) -> Iterator[str]:
         if term.func in _SCALED:
             field, kind, key = _SCALED[term.func]
             rows = layout.rows(kind, term.params[key])
-            if not layout.nominal[field][rows].any():
+            zero = ~layout.nominal[field].reshape(len(layout.nominal[field]), -1).any(dim=1)
+            if term.func is randomization.effort_limits:  # the others are often 0 in some of many parts
+                names = [actuator for actuator, row in layout.actuators.items() if row in rows and zero[row]]
+                if names:
+                    have = "have" if len(names) > 1 else "has"
+                    yield (
+                        f"--env.events.{name}: effort_limits() changes nothing of {', '.join(names)}, which {have} no "
+                        "force range"
+                    )
+            elif zero[rows].all():
                 yield (
                     f"--env.events.{name}: {term.func.__name__}() multiplies the {field.split('_')[1]} of "
                     f"{_show(term.params[key])}, which is 0 in the model"

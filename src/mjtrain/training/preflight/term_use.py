@@ -14,6 +14,7 @@ from mjtrain.env.term_check import PLURALS, list_functions, read_annotation
 from mjtrain.mdp import gait, objects, reach, rewards, root, targets, terminations, velocity
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.layout import SensorKind
+from mjtrain.sim.robots.plausibility import find_axis
 from mjtrain.training.preflight.foot_check import find_mixed_feet
 
 
@@ -53,6 +54,20 @@ _FAILURES = (
 )
 """Ends that are failures."""
 
+_X, _Y, _Z = (1, 0, 0), (0, 1, 0), (0, 0, 1)
+
+_AXES: dict[Callable[..., Any], dict[str, tuple[int, int, int]]] = {
+    root.base_ang_vel: {"joint": _Y},
+    root.projected_gravity: {"joint": _Y},
+    root.planar_lin_vel: {"x_joint": _X, "z_joint": _Z, "pitch_joint": _Y},
+    root.forward_velocity: {"joint": _X},
+    root.reach_forward_velocity: {"joint": _X},
+    root.base_height: {"joint": _Z},
+    root.height_in_range: {"joint": _Z},
+    root.height_out_of_range: {"joint": _Z},
+}
+"""Axes in the world that slides and hinges of a planar root must have, by the parameter that names them."""
+
 _ANY = ("user", "plugin")
 """Sensors that may measure anything."""
 
@@ -81,6 +96,20 @@ def find_sensor_problems(config: EnvConfig, engine: NativeEngine) -> Iterator[tu
                 if problem is not None:
                     yield term.name, f"--env.{term.name}.params.{name} {sensor}: {problem} for {term.func.__name__}()"
                     break
+
+
+def find_turned_roots(config: EnvConfig, engine: NativeEngine) -> Iterator[tuple[str, str]]:
+    """Yield terms and their joints whose axes are not those of a planar root, so that signs would be wrong."""
+    for term in list_functions(config):
+        for name, wanted in _AXES.get(term.func, {}).items():
+            axis = find_axis(engine.model, term.params[name])
+            if axis is not None and math.dist(axis, wanted) > 1e-3:
+                found = " ".join(f"{value:g}" for value in axis)
+                yield (
+                    term.name,
+                    f"--env.{term.name}.params.{name} {term.params[name]}: has the axis {found} in the world; "
+                    f"{term.func.__name__}() needs {_show(wanted)}",
+                )
 
 
 def _find_sensor_problem(sensor: SensorKind, needs: Reads) -> str | None:
