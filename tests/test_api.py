@@ -91,6 +91,10 @@ def test_a_policy_is_a_function_of_observations(cartpole_run: Path) -> None:
         policy({"critic": seen["actor"]})
     with pytest.raises(RequestError, match=r"shape \(5, 3\); the policy reads \(num_envs, 4\), which is actor 4"):
         policy(seen["actor"][:, :3])
+    lists: Any = seen["actor"].tolist()
+    for given, name in ((lists, "observations"), ({"actor": lists}, "observations of group actor")):
+        with pytest.raises(RequestError, match=rf"^{name}: is a list; give a tensor or an array of numpy$"):
+            policy(given)
 
 
 def test_a_policy_with_memory_takes_another_number_of_environments_after_a_reset(tmp_path: Path) -> None:
@@ -297,6 +301,8 @@ def test_paths_numbers_of_numpy_and_devices_of_torch_are_taken(tmp_path: Path) -
     for device in unknown:
         with pytest.raises(RequestError, match=f"^device {device}: "):
             mjtrain.load_policy(resumed, device=device)
+    with pytest.raises(RequestError, match=r'^device meta: is not supported; give "cpu", or an NVIDIA GPU such as '):
+        mjtrain.load_policy(resumed, device="meta")
     with pytest.raises(RequestError, match=r"^seed None: must be a whole number, at least 0$"):
         mjtrain.make_vec("Cartpole-Balance", 1, seed=None)  # pyright: ignore[reportArgumentType]
 

@@ -1,10 +1,13 @@
 """What the documents show is what there is."""
 
+import builtins
+import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
+import mjtrain
 from mjtrain import TaskConfig
 from mjtrain.cli import train
 from mjtrain_tasks.cartpole_vision import make_task as make_vision_task
@@ -77,3 +80,28 @@ def test_names_of_modules_are_those_of_the_tree() -> None:
             assert known, f"{path.relative_to(ROOT)}: {name}"
     files = {path.name for path in ROOT.glob("[!.]*/**/*.py")}
     assert set(re.findall(r"`(?:\w+/)*(\w+\.py)`", (ROOT / "docs/architecture.md").read_text())) <= files
+
+
+def test_names_that_programs_import_exist() -> None:
+    groups_of_entry_points = {"mjtrain.tasks", "mjtrain.learners", "mjtrain.policies"}
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text()
+        names = {*re.findall(r"(?<![\w./@-])mjtrain(?:\.[A-Za-z_]\w*)+", text)} - groups_of_entry_points
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+            for module, imported in re.findall(r"(?m)^from (mjtrain[\w.]*) import (\([^)]*\)|[^\n#]*)", block):
+                plain = re.sub(r"#.*| as \w+", "", imported)
+                names |= {f"{module}.{name}" for name in re.findall(r"[A-Za-z_]\w*", plain)}
+        for name in names:
+            assert _exists(name), f"{page.relative_to(ROOT)}: {name}"
+        for error in re.findall(r"raises (?:an? )?`(\w+)`", text):
+            assert hasattr(mjtrain, error) or hasattr(builtins, error), f"{page.relative_to(ROOT)}: {error}"
+
+
+def _exists(name: str) -> bool:
+    """Whether a dotted name is a module, or what one has."""
+    owner, _, last = name.rpartition(".")
+    try:
+        return hasattr(importlib.import_module(owner), last) or importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # the owner is a class
+        module, _, attribute = owner.rpartition(".")
+        return hasattr(getattr(importlib.import_module(module), attribute, None), last)

@@ -59,6 +59,7 @@ from mjtrain.config import (
     WarpConfig,
 )
 from mjtrain.launcher import RankFailedError, launch
+from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.heartbeat import beat, stop_requested
 from mjtrain.runtime.rank import RankContext
 
@@ -97,6 +98,7 @@ __all__ = [
     "PpoConfig",
     "RankContext",
     "RankFailedError",
+    "RequestError",
     "RewardTerm",
     "RobotConfig",
     "Run",

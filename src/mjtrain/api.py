@@ -87,7 +87,7 @@ def make_train_config(task: str | Path | TaskConfig, **options: Any) -> TrainCon
     if isinstance(task, Path):
         task = str(task)
     if not isinstance(task, str | TaskConfig):
-        raise RequestError(f"task {task!r}: give the name of a task, the path of a factory or a TaskConfig")
+        raise RequestError(f"task: is {show(task)}; give the name of a task, the path of a factory or a TaskConfig")
     defaults = load_task(task) if isinstance(task, str) else task
     name = resolve_task_name(task) if isinstance(task, str) else defaults.name or CUSTOM
     agents = None if defaults.agent_gpu is None or "agent" in options else (defaults.agent, defaults.agent_gpu)
@@ -278,7 +278,7 @@ def _read_device(device: "str | torch.device") -> str:
     try:
         found = torch.device(device)
         if found.type not in ("cpu", "cuda"):
-            raise RequestError(f'device {device}: give "cpu", or a GPU such as "cuda:0"')
+            raise RequestError(f'device {device}: is not supported; give "cpu", or an NVIDIA GPU such as "cuda:0"')
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError, TypeError) as error:  # the second where PyTorch was built without CUDA
         raise RequestError(f"device {device}: {str(error).splitlines()[0]}") from error
@@ -355,7 +355,7 @@ def play(
     Raises:
         RequestError: The run or the option does not exist, or the checkpoint does not fit.
     """
-    from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_task_to_play
+    from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_task_to_play, find_values_beyond
 
     config = _with_play_options({**options, **({"trust_run": True} if _is_trusted(run, trust) else {})})
     if isinstance(run, TaskConfig):
@@ -363,10 +363,10 @@ def play(
         found = find_task_to_play(run, config)
     else:
         found = find_run_to_play(_place(run), config)
-    print_notices(found)
     if env is not None:
         _check_env(env)
         found = replace(found, env=resolve_motions(env)[0])
+    print_notices(replace(found, notices=(*found.notices, *find_values_beyond(found, config))))
     return measure_run(found, config)
 
 
@@ -447,7 +447,7 @@ def load_policy(
         run: A run (its directory, a `Run`, or what `train` returned), or a task by its name or path for its newest run.
         checkpoint: File, its name in the run, or "best". Default: the newest valid one.
         log_root: Folder below which runs live.
-        device: Torch device on which it is evaluated.
+        device: Torch device on which it is evaluated: "cpu", or such as "cuda:0".
         trust: Whether any code that the run names may run; only for a run whose maker you trust.
 
     Returns:
@@ -472,7 +472,12 @@ def _is_trusted(run: Any, trust: bool) -> bool:
 
 def _place(run: "AnyRun") -> str:
     """Return the directory of a run, or the name of a task."""
-    return str(run if isinstance(run, str | Path) else getattr(run, "run_dir", None) or getattr(run, "path", run))
+    place = run if isinstance(run, str | Path) else getattr(run, "run_dir", None) or getattr(run, "path", None)
+    if place is None:
+        raise RequestError(
+            f"run: is {show(run)}; give its directory, a Run, what train returned, or the name of a task"
+        )
+    return str(place)
 
 
 def _with_play_options(options: dict[str, Any]) -> PlayConfig:

@@ -14,6 +14,7 @@ import pytest
 
 from mjtrain.cli.command import run_command
 from mjtrain.cli.main import COMMANDS, main
+from mjtrain.runtime.errors import RequestError
 from support.machine import patience
 
 
@@ -273,6 +274,21 @@ def test_a_name_that_is_too_long_is_one_line(
     assert (stop.value.code, said.count("\n")) == (2, 1)
     assert said.startswith(f"{words.split()[0]}: {place}: ")
     assert [path.name for path in tmp_path.iterdir()] == ["robot.urdf"]
+
+
+def test_check_robot_tells_all_lines_of_an_error_by_its_own_flag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "robot.xml").write_text("<mujoco/>")
+
+    def refuse(file: Path, *, keyframe: str) -> None:
+        raise RequestError.of([f"--env.robot.keyframe {keyframe}: one", f"--env.robot: {file.name}"])
+
+    monkeypatch.setattr("mjtrain.tools.check_robot.check_robot", refuse)
+    with pytest.raises(SystemExit) as stop:
+        main(["check-robot", str(tmp_path / "robot.xml"), "--keyframe", "up"])
+    lines = ["check-robot: --keyframe up: one", "check-robot: --env.robot: robot.xml"]
+    assert (stop.value.code, capsys.readouterr().err.splitlines()) == (2, lines)
 
 
 def give_up_right_to_search() -> None:

@@ -1,5 +1,6 @@
 """The command check-robot."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +35,9 @@ def main(argv: list[str]) -> None:
     try:
         lines = check(Path(file), keyframe=options.keyframe)
     except RequestError as error:
-        flag = "--env.robot.keyframe "  # of a training
-        if not str(error).startswith(flag):
-            raise
-        raise RequestError(f"--keyframe {str(error).removeprefix(flag)}") from error
+        lines = (str(error), *getattr(error, "__notes__", ()))
+        # The flag of a training in the place of this command's.
+        raise RequestError.of([re.sub(r"^--env\.robot\.keyframe ", "--keyframe ", line) for line in lines]) from error
     print(file)
     for line in lines:
         print(f"  {line}")

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
         PlayConfig, [arg for arg in args if arg != "--help-all"], prog=f"play {task}", description=DESCRIPTION
     )
     from mjtrain.api import measure_run, play_launch
-    from mjtrain.evaluation.playing.evaluate import find_run_to_play
+    from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_values_beyond
     from mjtrain.evaluation.playing.watch import check_viewer, replay, watch
     from mjtrain.launcher import launch
 
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
         run = dataclasses.replace(run, env=resolve_motions(options.env)[0])
         if isinstance(run.env, EnvConfig) and (new := [p for p in find_term_problems(run.env) if p not in before]):
             raise RequestError.of(new)  # what the run has recorded was trained with
-    for line in run.notices:
+    for line in (*run.notices, *find_values_beyond(run, config)):
         print(line, file=sys.stderr)
     where = play_launch(config)
     if config.replay is not None:

@@ -12,7 +12,7 @@ import pytest
 
 from mjtrain.cli.play import main
 from mjtrain.config import PlayConfig
-from mjtrain.evaluation.playing.evaluate import find_run_to_play
+from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_values_beyond
 from support.commands import start
 from support.jobs import Job
 from support.machine import patience, wait_until
@@ -107,8 +107,13 @@ def test_a_command_is_held(capsys: pytest.CaptureFixture[str]) -> None:
     assert still["mean"] < 0.2
     assert ahead["errors"]["velocity/planar"]["min"] > 0.8
     assert (ahead["command"], ahead["values"]) == ("velocity", [1.0, 0.0, 0.0])
+    for bounds in ("-1 1", "-0.5 0.5"):
+        given = ["--values", "0.7", "0", "0", "--env.commands.velocity.controls.ahead", *bounds.split()]
+        main([*args, "--command", "velocity", *given, "--episodes", "1"])
+        note = "--values 0.7 0 0: ahead 0.7 is outside of -0.5 to 0.5, the bounds that the task has for it\n"
+        assert (capsys.readouterr().err == note) == (bounds == "-0.5 0.5")
     config = PlayConfig(policy="zero", command="velocity", values=(9.0, 0.0, 0.0))
-    assert find_run_to_play("Quadruped-Velocity-Flat", config).notices == (
+    assert find_values_beyond(find_run_to_play("Quadruped-Velocity-Flat", config), config) == (
         "--values 9 0 0: ahead 9 is outside of -1 to 1, the bounds that the task has for it",
     )
     for words, message in (

@@ -100,10 +100,14 @@ def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
         pushes=config.pushes or every,
         randomization=config.randomization or every,
     )
-    term = env.commands.get(config.command)
+    return replace(run, env=env)
+
+
+def find_values_beyond(run: TrainedRun, config: PlayConfig) -> tuple[str, ...]:
+    """Return a line for each of the values of a command that is outside of the bounds in the environment of a run."""
+    term = run.env.commands.get(config.command) if isinstance(run.env, EnvConfig) else None
     beyond = () if term is None else find_beyond(term.controls, config.values)
-    lines = [f"--values {' '.join(map('{:g}'.format, config.values))}: {line}" for line in beyond]
-    return replace(run, env=env, notices=(*run.notices, *lines))
+    return tuple(f"--values {' '.join(map('{:g}'.format, config.values))}: {line}" for line in beyond)
 
 
 def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mjtrain.config.type_check import show
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.policy_player import Estimates
 from mjtrain.runs.trained_run import TrainedRun
@@ -97,6 +98,7 @@ class TrainedPolicy:
     def _check(self, name: str, given: Any) -> None:
         """Raise a RequestError unless observations of a group fit."""
         shape, is_uint8 = self.inputs[name], self._policy.dtypes[name] == torch.uint8
+        _check_array(f"observations of group {name}", given)
         if tuple(given.shape[-len(shape) :]) != shape:
             expected = ", ".join(map(str, shape))
             raise RequestError(
@@ -119,6 +121,7 @@ class TrainedPolicy:
         images = [name for name, shape in self.inputs.items() if len(shape) > 1]
         if images:
             raise RequestError(f"the policy reads images ({', '.join(images)}); give observations by group")
+        _check_array("observations", observations)
         if observations.shape[-1:] != (self.input_size,):
             parts = " + ".join(f"{name} {shape[0]}" for name, shape in self.inputs.items())
             raise RequestError(
@@ -128,3 +131,8 @@ class TrainedPolicy:
         ends = np.cumsum([shape[0] for shape in self.inputs.values()]).tolist()
         starts = [0, *ends[:-1]]
         return {name: observations[..., a:b] for name, a, b in zip(self.inputs, starts, ends, strict=True)}
+
+
+def _check_array(what: str, given: Any) -> None:
+    if not hasattr(given, "shape"):
+        raise RequestError(f"{what}: is {show(given)}; give a tensor or an array of numpy")
