@@ -244,7 +244,7 @@ def test_groups_and_images_are_a_dictionary() -> None:
         ({"num_threads": 0}, "num_threads 0: must be a whole number, at least 1"),
         ({"engine": "Native"}, "--engine Native: choose from auto, native, warp"),
         ({"device": "gpu"}, "device gpu: "),
-        ({"device": "meta"}, 'device meta: give "cpu", or a GPU such as "cuda:0"'),
+        ({"device": "meta"}, 'device meta: is not supported; give "cpu", or an NVIDIA GPU such as "cuda:0"'),
         ({"groups": ()}, r"groups=\(\): give an observation group by its name, or several"),
         ({"groups": 5}, "groups=5: give an observation group"),
     ],
