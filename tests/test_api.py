@@ -334,13 +334,13 @@ def test_a_teacher_is_trained_with_the_logger_of_its_student(tmp_path: Path, mon
 
 
 def test_a_task_is_a_name_a_path_or_a_config() -> None:
-    with pytest.raises(RequestError, match="^task: is None; give the name of a task, the path of a factory or a "):
+    with pytest.raises(RequestError, match=r"^task: is None; give the name of a task, the path of a factory or a "):
         mjtrain.make_env(None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(RequestError, match=r"no such file nowhere\.py"):
         mjtrain.make_env(Path("nowhere.py:make"))  # pyright: ignore[reportArgumentType]
     task: Any = load_task("Cartpole-Balance")
     for call in (mjtrain.export, mjtrain.load_policy):
-        with pytest.raises(RequestError, match="^run: is a TaskConfig; give a run directory, a Run, "):
+        with pytest.raises(RequestError, match=r"^run: is a TaskConfig; give a run directory, a Run, "):
             call(task)
 
 

@@ -130,6 +130,14 @@ def test_a_terminated_world_starts_anew_within_the_step(engine: str) -> None:
     pytest.fail("no pole fell")
 
 
+def test_an_environment_may_lack_every_kind_of_term() -> None:
+    """A training may not: see `find_empty_parts`."""
+    lacking: Any = {name: {} for name in ("actions", "observations", "rewards", "terminations", "events")}
+    env = make_env(replace(load_task("Cartpole-Balance").env, **lacking))
+    _, rewards, _, _ = env.step(torch.zeros(NUM_ENVS, 0))
+    assert not rewards.any()
+
+
 @pytest.mark.supports("invariants", task="{config[0]}", engine="{engine}")
 def test_a_masked_reset_leaves_the_other_worlds_untouched(config: EnvConfig, engine: str) -> None:
     env = make_env(config, engine=engine)

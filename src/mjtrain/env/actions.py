@@ -59,7 +59,7 @@ class Actions:
             (row["scale"], row["offset"], *row["clip"], noise, row["relative"])
             for row, noise in zip(table, noises, strict=True)
         ]
-        settings = torch.tensor(rows, device=device).T.contiguous()
+        settings = torch.tensor(rows, device=device).reshape(len(rows), 6).T.contiguous()
         self._scale, self._offset, self._low, self._high, largest, relative = settings
         self._relative = relative.bool() if relative.any() else None
         least, most = layout.ctrl_range[self._columns].T
