@@ -217,7 +217,11 @@ def _describe_for_others(request: TrainRequest) -> str:
 
 
 def _train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> "TrainResult":
-    from mjtrain.training.train_rank import train_rank  # seconds of imports, which only a rank needs
+    from mjtrain.runtime.worker import same_random_numbers
+
+    # A separate process has imported it before the seed, and rich draws from Python's generator as it is imported.
+    with same_random_numbers(context.device):
+        from mjtrain.training.train_rank import train_rank  # seconds of imports, which only a rank needs
 
     return train_rank(context, config, run)
 

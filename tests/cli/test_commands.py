@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 import re
 import signal
 import statistics
@@ -17,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import mjtrain
 from mjtrain.cli.train import main
 from mjtrain.config import LaunchConfig, RunConfig
+from mjtrain.runtime.worker import Stream, derive_seed
 from mjtrain.training.reporting.console import STEADY_ITERATIONS
 from support import commands
 from support.jobs import Job
@@ -156,7 +158,11 @@ def test_one_process_leaves_a_complete_run(tmp_path: Path) -> None:
 
     run_dir = only_run_below(tmp_path)
     assert sorted(path.name for path in run_dir.glob("*.pt")) == ["model_2.pt", "model_4.pt", "model_5.pt"]
-    assert torch.load(run_dir / "model_5.pt", weights_only=True)["iter"] == 5
+    checkpoint = torch.load(run_dir / "model_5.pt", weights_only=True)
+    assert checkpoint["iter"] == 5
+    drawn = checkpoint["ranks"][0]["rng"]["python"]["words"].tolist()
+    untouched = random.Random(derive_seed(3, Stream.PYTHON)).getstate()[1]
+    assert drawn == list(untouched), "an import after the seed has drawn numbers, and one in a spawned rank has not"
     assert [row["iteration"] for row in read_metrics(run_dir)] == [1, 2, 3, 4, 5]
     (listed,) = json.loads(run("mjtrain", "runs", "cartpole-balance", "--json", cwd=tmp_path).stdout)
     assert (listed["iterations"], listed["state"], listed["num_checkpoints"]) == (5, "done", 3)

@@ -1,6 +1,8 @@
 """One set of invariants for every task on every engine, and what is particular to the environment."""
 
+import copy
 import math
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -397,6 +399,13 @@ def test_observations_are_scaled_then_clipped() -> None:
     term = replace(config.observations["actor"]["cart_position"], scale=10.0, clip=(-1.0, 2.0))
     env = make_env(replace(config, observations={"actor": {"cart_position": term}}))
     assert torch.equal(env.observe()["actor"], (env.qpos("slider") * 10.0).clamp(-1.0, 2.0))
+
+
+def test_an_environment_is_not_pickled_or_copied() -> None:
+    env = make_env(load_task("Cartpole-Balance").env, num_envs=1)
+    for use in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"^an Env cannot be pickled or copied; make another one with"):
+            use(env)
 
 
 def test_unknown_names_are_the_users_error() -> None:

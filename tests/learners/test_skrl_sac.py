@@ -17,6 +17,7 @@ from mjtrain.learning.registry import make_learner
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
+from mjtrain.training.request import resolve_training
 from mjtrain.training.train_rank import make_env
 from mjtrain_learners.skrl_sac import translate
 from support.resuming import assert_same, without_times
@@ -66,10 +67,19 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, settings: str, n
     played = mjtrain.play(straight, episodes=2, gpu_ids=None)
     assert played["iteration"] == 4
     assert max(mjtrain.export(straight, observations=20).differences.values()) < 1e-5
+    config = make_train_config(
+        "Cartpole-Balance", load=str(straight), learner="skrl_sac", learner_config=settings, max_iterations=1
+    )
+    smaller = replace(config.agent, actor=replace(config.agent.actor, hidden_dims=(8,)))
+    assert resolve_training(config, launch).config.run.load == str(straight / "model_4.pt")
+    with pytest.raises(RequestError, match=r"^--load: .*\(64, 4\) in the checkpoint and \(8, 4\) here; give --agent\."):
+        resolve_training(replace(config, agent=smaller), launch)
 
 
-def make(context: RankContext, settings: dict[str, Any] = SETTINGS, rate: float | None = None) -> tuple[Any, Any]:
-    config = make_train_config("Cartpole-Balance", num_envs=4)
+def make(
+    context: RankContext, settings: dict[str, Any] = SETTINGS, rate: float | None = None, num_envs: int = 4
+) -> tuple[Any, Any]:
+    config = make_train_config("Cartpole-Balance", num_envs=num_envs)
     env = make_env(context, config)
     agent = config.agent
     if rate is not None:
@@ -93,6 +103,18 @@ def test_a_memory_of_another_size_begins_empty() -> None:
         return sizes
 
     assert mjtrain.launch(move, launch=CPU) == [0, 4 * 40, 0]
+
+
+def test_a_memory_that_is_lost_with_its_environments_is_said(tmp_path: Path) -> None:
+    def move(context: RankContext) -> str | None:
+        (_, learner), (_, other) = (make(context, num_envs=num_envs) for num_envs in (4, 2))
+        learner.save(tmp_path / "model_0.pt", {"task": "Cartpole-Balance"})
+        return other.resume(tmp_path / "model_0.pt", "Cartpole-Balance")
+
+    assert mjtrain.launch(move, launch=CPU) == (
+        "environments, random numbers and the learner's memory start again: the checkpoint has 4 environments per "
+        "rank, and this run has 2"
+    )
 
 
 def test_the_step_size_is_that_of_the_command_that_resumes() -> None:

@@ -9,7 +9,7 @@ import torch
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.config import PlayConfig
+from mjtrain.config import LaunchConfig, PlayConfig
 from mjtrain.evaluation.playing.evaluate import find_run_to_play
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.policy_session import PolicySession
@@ -20,6 +20,7 @@ from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runs.weights import read_networks, read_weights
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.load import resolve_load
+from mjtrain.training.request import resolve_training
 from mjtrain.training.train_rank import TrainResult
 
 LAYER = "mlp.0.weight"
@@ -56,8 +57,9 @@ def test_a_training_starts_from_a_shared_policy_and_from_a_run(
 def test_what_does_not_fit_or_is_not_there_is_one_line(tmp_path: Path) -> None:
     agent = make_train_config("Cartpole-Balance").agent
     smaller = replace(agent, actor=replace(agent.actor, hidden_dims=(8,)))
-    with pytest.raises(RequestError, match=r"actor mlp\.0\.weight has shape \(64, 4\) in the checkpoint and \(8, 4\)"):
-        train(tmp_path, "pretrained", agent=smaller)
+    words = r"--load: checkpoint .*: actor mlp\.0\.weight has shape \(64, 4\) in the checkpoint and \(8, 4\) here"
+    with pytest.raises(RequestError, match=rf"^{words}; give --agent\.actor\.hidden-dims 64 64, or another file$"):
+        resolve_training(make_train_config("Cartpole-Balance", load="pretrained", agent=smaller), LaunchConfig())
     with pytest.raises(RequestError, match=r"no pretrained policy of Nothing"):
         train(tmp_path, "pretrained:Nothing")
     with pytest.raises(RequestError, match=r"--load .*: is neither a run nor a shared policy"):

@@ -119,7 +119,11 @@ def test_another_number_of_environments_is_said(
     run_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     train(tmp_path, 5, resume=str(run_dir), num_envs=8)
-    assert "environments and random numbers start again" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert (
+        "environments and random numbers start again: the checkpoint has 16 environments per rank, and this run has 8"
+        in " ".join(said.split())
+    )
     assert read_metrics(run_dir)[-1]["env_steps_total"] == 4 * 16 * 24 + 8 * 24
 
 
@@ -134,6 +138,8 @@ def test_changed_settings_are_said(run_dir: Path, tmp_path: Path, capfd: pytest.
 def test_what_cannot_be_resumed_is_refused_by_name(run_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"--max-iterations 4: the run has 4 already"):
         train(tmp_path, 4, resume=True)
+    with pytest.raises(RequestError, match=r"--total-env-steps 1536: the run has 1536 already; ask for more"):
+        train(tmp_path, 4, resume=True, total_env_steps=4 * 16 * 24)
     with pytest.raises(RequestError, match=r"--resume nowhere: no such run directory"):
         train(tmp_path, 8, resume="nowhere")
     with pytest.raises(RequestError, match=r"--load .* cannot be combined with --resume"):

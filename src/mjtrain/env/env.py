@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
@@ -137,6 +137,10 @@ class Env:
         core.read_only.add(self._find_read_only())
         self._seen = self._start()
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied: MuJoCo's objects cannot be."""
+        raise TypeError("an Env cannot be pickled or copied; make another one with mjtrain.make_env")
+
     @torch.no_grad()  # a term may read a network of its author, and graphs would grow from step to step
     def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
         """Advance every world by one env step.
@@ -238,6 +242,8 @@ class Env:
             ValueError: It is of another environment, engine or kind of device; then nothing has changed.
         """
         buffers = self._buffers()
+        if (num_envs := len(state["buffers"]["episode_step"])) != self.num_envs:
+            raise ValueError(f"the checkpoint has {num_envs} environments per rank, and this run has {self.num_envs}")
         saved = {name: buffers[name] for name in _NEW_BUFFERS if name in buffers} | state["buffers"]
         followed, before = self._followed, state.get("followed", {})  # older states lack it
         for name in followed.keys() & before.keys():

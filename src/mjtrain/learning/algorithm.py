@@ -121,7 +121,8 @@ class Algorithm(Protocol):
     def rank_state(self) -> dict[str, Any]:
         """Return what this rank alone has between two iterations, such as the memory of recurrent networks.
 
-        Environments and the random numbers of torch, numpy and Python are saved by the loop, under "env" and "rng".
+        Environments and the random numbers of torch, numpy and Python are saved by the loop, under "env" and "rng". A
+        line names what is lost under "memory" and "buffer" where environments start again.
         """
         ...
 

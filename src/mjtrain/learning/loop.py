@@ -224,7 +224,8 @@ class TrainingLoop:
         """Continue with what a checkpoint has of the rank with this number; say what could not be restored."""
         # It belongs to the number, wherever it now runs: what a job of some size makes of a checkpoint does not depend
         # on which ranks the job before it has lost.
-        change = _describe_other_size(len(ranks), self._context.world_size)
+        what = _name_own(ranks)
+        change = _describe_other_size(len(ranks), self._context.world_size, what)
         if ranks:
             self._env.load_shared(ranks[0]["env"])  # the same on all ranks, those that start again too
         if self._context.rank >= len(ranks):
@@ -233,7 +234,7 @@ class TrainingLoop:
         try:
             self._env.load_state_dict(state["env"])
         except (ValueError, KeyError, RuntimeError) as error:
-            return f"environments and random numbers start again: {error}"
+            return f"{what} start again: {error}"
         self._rng_state = state["rng"]
         self._algorithm.load_rank_state(state)
         return change
@@ -276,7 +277,13 @@ class TrainingLoop:
         return time.perf_counter()
 
 
-def _describe_other_size(before: int, now: int) -> str | None:
+def _name_own(ranks: list[dict[str, Any]]) -> str:
+    """Name what a checkpoint has of each rank."""
+    kept = " and ".join(name for name in ("memory", "buffer") if any(state.get(name) for state in ranks))
+    return f"environments, random numbers and the learner's {kept}" if kept else "environments and random numbers"
+
+
+def _describe_other_size(before: int, now: int, what: str) -> str | None:
     """Say what becomes of the environments of a checkpoint that is of another number of ranks; None if it is not."""
     if before == now:
         return None
@@ -285,6 +292,6 @@ def _describe_other_size(before: int, now: int) -> str | None:
     fate = "are left out" if now < before else "start again"
     words = count(before, "rank")
     return (
-        f"the checkpoint is of {words} and there {'is' if now == 1 else 'are'} {now} now: environments and random "
-        f"numbers of {others} {fate}, those of the other ranks continue"
+        f"the checkpoint is of {words} and there {'is' if now == 1 else 'are'} {now} now: {what} of {others} {fate}, "
+        "those of the other ranks continue"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mjtrain.config import TrainConfig
-from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint
+from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, load_checkpoint
 from mjtrain.runs.learner import check_same_learner
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import experiment_dir, make_run_dir, name_run_dir, read_params, removing_on_refusal
@@ -159,6 +159,7 @@ def find_local_run(config: TrainConfig) -> FoundRun:
     run_dir, checkpoint, lines = find_run_to_resume(config)
     check_same_learner(config, run_dir)
     _check_iterations(config, checkpoint_iteration(checkpoint))
+    _check_env_steps(config, checkpoint)
     return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=str(run_dir), notices=tuple(lines))
 
 
@@ -200,6 +201,8 @@ def _download(config: TrainConfig, url: str) -> FoundRun:
         checkpoint, lines = fetch_checkpoint(url, found.run_dir)
         if checkpoint is None:
             raise RequestError(f"--resume {url}: {'; '.join(lines) or 'no checkpoint found'}")
+        if url == config.run.resume:
+            _check_env_steps(config, checkpoint)
     return replace(found, checkpoint=checkpoint, resume=url, notices=(*lines, f"downloaded from {url}"))
 
 
@@ -255,3 +258,12 @@ def _find_own_checkpoint(config: TrainConfig) -> Path | None:
 def _check_iterations(config: TrainConfig, done: int) -> None:
     if config.run.total_env_steps is None and done >= config.run.max_iterations:
         raise RequestError(f"--max-iterations {config.run.max_iterations}: the run has {done} already; ask for more")
+
+
+def _check_env_steps(config: TrainConfig, checkpoint: Path) -> None:
+    asked = config.run.total_env_steps
+    if asked is None:
+        return
+    done = load_checkpoint(checkpoint, "cpu").get("infos", {}).get("env_steps_total", 0)
+    if done >= asked:
+        raise RequestError(f"--total-env-steps {asked}: the run has {done} already; ask for more")

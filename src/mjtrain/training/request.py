@@ -44,7 +44,7 @@ from mjtrain.training.metric_rules import find_rule_problems
 from mjtrain.training.preflight.config_check import check_config, find_mirrored_groups
 from mjtrain.training.preflight.faults import find_training_problems
 from mjtrain.training.preflight.left_out import leave_out
-from mjtrain.training.preflight.load import note_load, resolve_load
+from mjtrain.training.preflight.load import check_actor, note_load, resolve_load
 from mjtrain.training.preflight.memory_need import (
     MemoryNeed,
     check_image_sizes,
@@ -294,6 +294,7 @@ def _check_task(draft: Draft) -> Iterable[str]:
     draft.notices += [f"warning: {doubt}" for doubt in doubts]
     if problems := list(find_network_problems(config.agent, size.shapes, config.num_envs)):
         return problems
+    check_actor(config, size.shapes, size.num_actions)
     draft.memory = find_memory_need(config, size, _find_available_memory(plan))
     check_memory(draft.memory, config, plan.world_size)
     _check_memory_of_fewest(config, size, plan)

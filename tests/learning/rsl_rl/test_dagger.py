@@ -24,6 +24,7 @@ from mjtrain.runs.history import summarise_run
 from mjtrain.runs.teacher import resolve_teacher
 from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.rank import RankContext
 from mjtrain.training.request import resolve_training
 from support.resuming import assert_same, make_runner, train_straight_and_resumed
 
@@ -220,6 +221,21 @@ def test_a_resumed_training_is_bit_exact(teacher_run: Path, tmp_path: Path) -> N
     straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, tmp_path / "model_2.pt", launch=ALONE)
     assert straight == resumed
     assert_same(*runs)
+
+
+def test_a_buffer_that_is_lost_with_its_environments_is_said(teacher_run: Path, tmp_path: Path) -> None:
+    def move(context: RankContext) -> str | None:
+        config = student(teacher_run)
+        learner = make_runner(context, config)
+        list(learner.iterate(1))
+        learner.save(tmp_path / "model_1.pt", {"task": config.task})
+        return make_runner(context, replace(config, run=replace(config.run, num_envs=4))).resume(
+            tmp_path / "model_1.pt", config.task
+        )
+
+    said = mjtrain.launch(move, launch=ALONE)
+    assert said is not None
+    assert said.startswith("environments, random numbers and the learner's buffer start again: ")
 
 
 def test_two_ranks_learn_the_same_and_resume_bit_exactly(teacher_run: Path, tmp_path: Path) -> None:

@@ -141,6 +141,8 @@ def test_what_a_storage_makes_impossible_is_refused(stored: str, network: Proxy,
         train(tmp_path, 8, checkpoint_url=stored)
     with pytest.raises(RequestError, match=r"--max-iterations 4: the run has 4 already"):
         train(tmp_path, 4, resume=stored)
+    with pytest.raises(RequestError, match=r"--total-env-steps 9: the run has [0-9]+ already; ask for more"):
+        train(tmp_path, 4, resume=stored, total_env_steps=9)
     with pytest.raises(RequestError, match=r"--resume s3://.*/empty: no checkpoint found"):
         train(tmp_path, 8, resume=f"{stored}/empty")
     with pytest.raises(RequestError, match=r"is of task Cartpole-Balance, and this is Cartpole-Swingup"):

@@ -1,14 +1,23 @@
 """Which file a training starts from with --load."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from mjtrain.config import DEFAULT_LEARNER, TrainConfig
+from mjtrain.learning.registry import make_policy
 from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
-from mjtrain.runs.checkpoint import check_recorded_learner, find_valid_checkpoint, hold_checkpoint, is_there
+from mjtrain.runs.checkpoint import (
+    CheckpointError,
+    check_recorded_learner,
+    find_valid_checkpoint,
+    hold_checkpoint,
+    is_there,
+)
 from mjtrain.runs.resume import is_resumed
+from mjtrain.runs.run_dir import read_params
 from mjtrain.runs.trained_run import is_run
 from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import OutsideError, RequestError, require
@@ -73,6 +82,35 @@ def _find_file(place: str, flag: str, config: TrainConfig) -> Path:
     if not is_there(path):
         raise RequestError(f"{flag}: no such file")
     return path
+
+
+def check_actor(config: TrainConfig, shapes: Mapping[str, tuple[int, ...]], num_actions: int) -> None:
+    """Compare the actor of the file of --load with this run's; the ranks compare the other networks.
+
+    Args:
+        shapes: What one environment observes, by group.
+
+    Raises:
+        RequestError: They have other sizes.
+    """
+    if config.run.load is None or is_resumed(config):
+        return
+    import torch
+
+    from mjtrain.runtime.worker import same_random_numbers
+
+    file, observations = Path(config.run.load), {name: torch.zeros(1, *shape) for name, shape in shapes.items()}
+    with same_random_numbers("cpu"):
+        actor = make_policy(config.agent, config.learner, observations, num_actions)
+    try:
+        actor.load(read_networks(file, "cpu"), file)
+    except CheckpointError as error:
+        actor_there = read_params(file.parent, "agent").get("actor")
+        dims = actor_there.get("hidden_dims") if isinstance(actor_there, dict) else None
+        right = "the actor and the observations that it was trained with"
+        if isinstance(dims, list) and tuple(dims) != config.agent.actor.hidden_dims:
+            right = f"--agent.actor.hidden-dims {' '.join(map(str, dims))}, or another file"
+        raise RequestError(f"--load: {error}; give {right}") from error
 
 
 def note_load(asked: TrainConfig, resolved: TrainConfig) -> list[str]:
