@@ -225,7 +225,7 @@ def test_a_resumed_training_is_bit_exact(teacher_run: Path, tmp_path: Path) -> N
 
 def test_a_buffer_that_is_lost_with_its_environments_is_said(teacher_run: Path, tmp_path: Path) -> None:
     def move(context: RankContext) -> str | None:
-        config = student(teacher_run)
+        config = resolve_teacher(student(teacher_run))
         learner = make_runner(context, config)
         list(learner.iterate(1))
         learner.save(tmp_path / "model_1.pt", {"task": config.task})
