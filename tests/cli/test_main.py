@@ -89,9 +89,25 @@ def test_a_program_that_calls_a_command_may_continue() -> None:
     assert (done.returncode, done.stdout.splitlines()[1:], done.stderr) == (0, ["done"], "")
 
 
-def test_a_limit_of_addresses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_without_memory_for_another_thread_ends_as_usual() -> None:
+    code = (
+        "import resource\n"
+        "from mjtrain.cli import command\n"
+        "with command.end_despite_threads():\n"
+        "    resource.setrlimit(resource.RLIMIT_AS, (1 << 20, -1))\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(20), check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_a_limit_of_addresses_is_one_line(capsys: pytest.CaptureFixture[str], *, within: bool) -> None:
     def load(_: list[str]) -> None:
-        raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+        error = ImportError("libtorch_cpu.so: failed to map segment from shared object")
+        if within:
+            raise RequestError("--learner rsl_rl: cannot be imported") from error
+        raise error
 
     with pytest.raises(SystemExit, match="1"):
         run_command("train", load, [])

@@ -1,11 +1,13 @@
-"""Which ranks are to blame when a job hangs."""
+"""Which ranks are to blame when a job hangs, or when several fail."""
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mjtrain.launcher.ipc.messages import Sender
+from mjtrain.launcher.job.diagnosis import Diagnosis
 from mjtrain.launcher.job.health import RankState, find_hang
 
 
@@ -50,3 +52,16 @@ def test_progress_is_a_count_that_changes() -> None:
     one.take_beat({"progress": 1, "phase": "rollout", "waits": False, "overdue": ""}, 200.0)
     one.take_beat({"progress": 1, "phase": "rollout", "waits": True, "overdue": ""}, 300.0)
     assert (one.progressed_s, one.phase, one.waits) == (200.0, "rollout", True)
+
+
+def test_a_rank_that_misses_others_is_not_to_blame_where_another_one_fails(tmp_path: Path) -> None:
+    report = {"traceback": "", "phase": "update", "retry": True}
+    missing = {**report, "summary": "connection closed by peer", "complaint": True, "time_s": 99.0}
+    leaving = {**report, "summary": "no process group", "complaint": False, "time_s": 99.1}
+    states = {0: state(0, report=leaving), 1: state(1, report=missing)}
+    diagnosis = Diagnosis(tmp_path, None, states, {}, "here")
+    try:
+        failure = diagnosis.explain(None, agent_lost=False)
+    finally:
+        diagnosis.close()
+    assert (failure.rank, failure.summary, failure.is_attributed) == (0, "no process group", True)

@@ -140,6 +140,19 @@ def test_a_message_that_utf_8_cannot_encode_is_escaped_in_the_crash_file(tmp_pat
     assert r"ValueError: no picture in motion\udcff.npz" in (tmp_path / "rank_0.txt").read_text()
 
 
+def test_a_run_directory_that_was_renamed_is_not_made_again(tmp_path: Path) -> None:
+    def rename(context: RankContext) -> None:
+        (tmp_path / "run").rename(tmp_path / "moved")
+        raise ValueError("the arm fell off")
+
+    (tmp_path / "run").mkdir()
+    plan = make_plan(CPU)
+    with pytest.raises(ValueError, match="the arm fell off") as caught:
+        run_plan(plan, rename, rendezvous=rendezvous(plan), crash_dir=tmp_path / "run" / "crash")
+    assert [path.name for path in tmp_path.iterdir()] == ["moved"]
+    assert "rank_0.txt could not be written: No such file or directory)" in caught.value.__notes__[0]
+
+
 async def walk(context: RankContext) -> int:
     return 1
 

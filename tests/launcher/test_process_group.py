@@ -42,3 +42,9 @@ def test_a_host_that_hangs_up_at_once_is_named(monkeypatch: pytest.MonkeyPatch) 
         address = server.getsockname()
         with pytest.raises(ConnectionError, match=rf"rank 0 at 127\.0\.0\.1:{address[1]} has closed the connection"):
             rank_rendezvous.open_job_store(RankContext(rank=1, world_size=2), address, 5.0)
+
+
+def test_a_rank_that_has_left_the_group_does_not_complain_about_others() -> None:
+    with pytest.raises(ValueError, match="Default process group has not been initialized") as error:
+        dist.barrier()
+    assert not rank_rendezvous.is_complaint(error.value)

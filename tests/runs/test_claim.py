@@ -103,6 +103,13 @@ def test_the_claim_ends_although_a_fork_is_left(tmp_path: Path) -> None:
         process.join()
 
 
+def test_the_claim_ends_although_a_function_of_the_task_has_closed_its_file(tmp_path: Path) -> None:
+    with claim_run_dir(tmp_path):
+        (descriptor,) = find_descriptors(tmp_path / LOCK_FILE)
+        os.close(descriptor)
+    assert not is_claimed(tmp_path)
+
+
 def test_a_fork_that_leaves_the_block_does_not_end_the_claim(tmp_path: Path) -> None:
     parent = os.getpid()
     try:

@@ -13,7 +13,7 @@ from mjtrain.config import TaskConfig, TrainConfig
 from mjtrain.runs import search as search_module
 from mjtrain.runs.checkpoint import save_checkpoint
 from mjtrain.runs.history import list_runs
-from mjtrain.runs.run_dir import experiment_dir, save_params
+from mjtrain.runs.run_dir import experiment_dir, name_run_dir, save_params
 from mjtrain.runs.search import RunSearch, find_newest_run, find_run_to_resume, find_runs, read_task
 from mjtrain.runs.trained_run import find_trained_run
 from mjtrain.runtime.errors import RequestError
@@ -165,6 +165,8 @@ def test_a_task_may_name_its_folder(tmp_path: Path) -> None:
         experiment_dir(resuming("Cartpole-Balance", tmp_path, experiment="a/b"))
     with pytest.raises(RequestError, match=r"--log-root .*: .* is not UTF-8, and MuJoCo opens no file there"):
         experiment_dir(make_train_config(task, log_root=os.fsdecode(b"b\xff")))
+    with pytest.raises(RequestError, match=r"--run-name .*: is not UTF-8, and MuJoCo opens no file of that name"):
+        name_run_dir(make_train_config(task, log_root=str(tmp_path), run_name=os.fsdecode(b"b\xff")))
 
 
 def test_a_run_directory_takes_the_place_of_a_task(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What all commands have in common: the version, one-line errors, and the exit status."""
 
+import _thread
 import atexit
 import contextlib
 import errno
@@ -103,7 +104,8 @@ def end_despite_threads() -> Iterator[None]:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         raise
     finally:
-        threading.Thread(target=_end_process, args=(status,), daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # no thread can be started: this process ends without one
+            _thread.start_new_thread(_end_process, (status,))  # Thread.start waits forever if memory is used up
 
 
 def _find_threads() -> list[str]:
@@ -155,6 +157,7 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
         check_working_directory()
         body(args)
     except RequestError as error:
+        _end_for_memory(name, error.__cause__)  # of a task or a library that was imported
         for line in (str(error), *getattr(error, "__notes__", ())):
             print(printable(f"{name}: {' '.join(line.split())}"), file=sys.stderr)
         sys.exit(2)
@@ -175,10 +178,7 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
     except Exception as error:
         if isinstance(error, BrokenPipeError) and not _can_be_read():
             sys.exit(128 + signal.SIGPIPE)
-        if isinstance(error, ImportError) and re.search("failed to map segment|cannot allocate memory", str(error)):
-            cause = f"{name}: {error}: `ulimit -v` limits the address space, or memory is full"
-            print(" ".join(cause.split()), file=sys.stderr)
-            sys.exit(1)
+        _end_for_memory(name, error)
         if (line := _describe_path(error, args)) is not None:
             print(printable(f"{name}: {' '.join(line.split())}"), file=sys.stderr)
             sys.exit(2)
@@ -187,6 +187,14 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
         print(final_message(error), file=sys.stderr)
         sys.exit(1)
     _can_be_read()  # or Python would complain at its end
+
+
+def _end_for_memory(name: str, error: BaseException | None) -> None:
+    """Exit with one line if an import found too little memory."""
+    if isinstance(error, ImportError) and re.search("failed to map segment|cannot allocate memory", str(error)):
+        cause = f"{name}: {error}: `ulimit -v` limits the address space, or memory is full"
+        print(" ".join(cause.split()), file=sys.stderr)
+        sys.exit(1)
 
 
 def _describe_path(error: Exception, args: Sequence[str]) -> str | None:

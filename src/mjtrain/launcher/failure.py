@@ -165,11 +165,16 @@ def describe_exit(exit_code: int) -> tuple[str, int | None, int | None]:
     return f"was killed by {name}", -exit_code, None
 
 
-def write_crash_file(folder: Path, failure: Failure) -> Failure:
-    """Add a failure to {folder}/rank_{rank}.txt, for people."""
+def write_crash_file(folder: Path, failure: Failure, *, parents: bool = False) -> Failure:
+    """Add a failure to {folder}/rank_{rank}.txt, for people.
+
+    Args:
+        parents: Whether the run directory may be missing, as on another host than that of rank 0. Otherwise it was
+            renamed or deleted, and is not made again.
+    """
     path = folder / ("job.txt" if failure.rank is None else f"rank_{failure.rank}.txt")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=parents, exist_ok=True)
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{datetime.now().isoformat(timespec='seconds')}\n{failure.describe()}\n")
     except OSError as error:

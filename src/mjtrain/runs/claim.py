@@ -97,7 +97,8 @@ def claim_run_dir(run_dir: Path) -> Iterator[Claim]:
         if os.getpid() == pid:  # a fork that leaves the block has no claim to give back
             with contextlib.suppress(OSError):
                 unlock(descriptor)  # a process that the task has forked may outlive the training
-        os.close(descriptor)
+        with contextlib.suppress(OSError):  # a function of the task has closed it, as by os.closerange
+            os.close(descriptor)
         with contextlib.suppress(OSError):
             run_dir.rmdir()  # of a new run that was refused: NFS keeps an open file until it is closed
 

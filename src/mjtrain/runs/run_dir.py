@@ -33,6 +33,10 @@ def name_run_dir(config: TrainConfig) -> Path:
         raise RequestError(f"--run-name {given}: must not contain a slash; --log-root chooses the folder")
     if len(os.fsencode(given)) > 235:  # a file name has at most 255, of which the date and the time take 20
         raise RequestError(f"--run-name {given}: must have at most 235 bytes")
+    if not _is_utf8(given):
+        raise RequestError(
+            f"--run-name {given}: is not UTF-8, and MuJoCo opens no file of that name; give another name"
+        )
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     return experiment_dir(config) / "_".join(filter(None, (stamp, given)))
 
@@ -59,14 +63,21 @@ def experiment_dir(config: TrainConfig) -> Path:
     if own is not None and (not isinstance(own, str) or "/" in own or own in ("", ".", "..")):
         raise RequestError(f"TaskConfig.name {own!r}: must be a file name, that of the folder of the task's runs")
     folder = (Path(config.run.log_root) / (given or own or folder_name(config.task))).absolute()
-    try:
-        str(folder).encode()
-    except UnicodeEncodeError:
+    if not _is_utf8(str(folder)):
         raise RequestError(
             f"--log-root {config.run.log_root}: {folder} is not UTF-8, and MuJoCo opens no file there; give another "
             "folder"
-        ) from None
+        )
     return folder
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a name is text, and not bytes that this locale cannot read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def save_params(run_dir: Path, **params: Any) -> None:

@@ -102,7 +102,10 @@ class Diagnosis:
     def explain(
         self, spawner_exit_code: int | None, agent_lost: bool, exit_of_agent: tuple[int, int] | None = None
     ) -> Failure:
-        """Find the cause: a process that ended without a report, else the earliest exception."""
+        """Find the cause: a process that ended without a report, else the earliest exception.
+
+        An exception that only says that other ranks do not answer counts after all others.
+        """
         states = self._states.values()
         lost = [state for state in states if state.lost_s is not None and not state.done]
         known = [state for state in lost if state.exit_code is not None]
@@ -115,7 +118,7 @@ class Diagnosis:
             return self._blame(first, summary="closed its connection to the launcher but is still running")
         reports = [(state, state.report) for state in states if state.report is not None]
         if reports and not agent_lost:
-            first, report = min(reports, key=lambda pair: pair[1]["time_s"])
+            first, report = min(reports, key=lambda pair: (pair[1]["complaint"], pair[1]["time_s"]))
             returned = [state.rank for state in states if state.done]
             hint = f"\n(Ranks that had returned before: {returned}.)\n" if returned else ""
             return self._blame(

@@ -94,7 +94,7 @@ def run_in_process(
         failure = replace(failure, summary=failure.summary + explain(error))
         failure = failure.after_faults(heartbeat.current.injected)
         if crash_dir is not None:
-            failure = write_crash_file(crash_dir, failure)
+            failure = write_crash_file(crash_dir, failure, parents=context.node_rank > 0)
         if not isinstance(error, Exception):  # as SystemExit, whose status may be 0, as if all had been done
             raise failure.to_error() from error
         error.add_note(failure.describe())
@@ -165,7 +165,7 @@ class _HangWatch:
             phase=heartbeat.current.phase,
         ).after_faults(heartbeat.current.injected)
         if self._crash_dir is not None:
-            failure = write_crash_file(self._crash_dir, failure)
+            failure = write_crash_file(self._crash_dir, failure, parents=self._context.node_rank > 0)
         self.failure = failure
         owns_process = self._thread == threading.main_thread().ident  # otherwise this is one thread of something larger
         if owns_process:

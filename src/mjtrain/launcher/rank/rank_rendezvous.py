@@ -229,8 +229,13 @@ def _pick_address(seen: list[str]) -> str:
 
 
 def is_complaint(error: BaseException) -> bool:
-    """Whether an exception only says that other ranks do not answer: it was raised inside torch.distributed."""
-    return any("/torch/distributed/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)[-3:])
+    """Whether an exception only says that other ranks do not answer: a RuntimeError raised inside torch.distributed.
+
+    Without a process group, as after destroy_process_group(), torch raises others.
+    """
+    return isinstance(error, RuntimeError) and any(
+        "/torch/distributed/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)[-3:]
+    )
 
 
 def tell_torchrun(error: BaseException) -> None:
