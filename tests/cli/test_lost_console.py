@@ -91,7 +91,9 @@ def test_every_command_ends_without_a_traceback(
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["runs --help", "train --help", "train --version"])
+@pytest.mark.parametrize(
+    "command", ["runs --help", "train --help", "train --version", "train Cartpole-Balance --dry-run"]
+)
 def test_help_that_cannot_be_written_is_a_failure(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with lost_stdout("full disk"), pytest.raises(SystemExit) as stop:
         main(command.split())

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, RunResult
 from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.spawn import run_spawned
+from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import RequestError
+from mjtrain.training.open_run import report_restart
 
 FAILED = Failure(summary="was killed by SIGSEGV", rank=1)
 
@@ -106,6 +109,23 @@ def test_a_working_directory_that_is_deleted_meanwhile_does_not_hide_the_cause(
         run_spawned(LaunchRequest(plan=plan, fn=print), fail)
     with pytest.raises(RequestError, match="the working directory does not exist any more"):
         run_spawned(LaunchRequest(plan=plan, fn=print), fail)
+
+
+def test_a_run_directory_that_is_renamed_meanwhile_does_not_begin_again(tmp_path: Path) -> None:
+    """Without its checkpoints a restart would begin at iteration 0, in a new directory of the same name."""
+    (tmp_path / "run").mkdir()
+    on_restart = partial(report_restart, TrainingRun(run_dir=tmp_path / "run"), 1)
+
+    def fail(*_: object) -> RunResult:
+        (tmp_path / "run").rename(tmp_path / "moved")
+        return RunResult(failure=FAILED)
+
+    plan = make_plan(LaunchConfig(gpu_ids=None, num_workers=2, max_restarts=1, torchrunx_log_dir=""))
+    with pytest.raises(RankFailedError, match=r"was killed by SIGSEGV \(not started again: .*/run is missing"):
+        run_spawned(
+            LaunchRequest(plan=plan, fn=print, crash_dir=tmp_path / "run" / "crash", on_restart=on_restart), fail
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["moved"]
 
 
 def test_a_stop_that_was_not_saved_is_another_error_than_one_that_was() -> None:

@@ -45,7 +45,7 @@ def run_command(
 
     Args:
         prints_result: Whether the command fails if standard output cannot be written, as on a full disk. Otherwise its
-            files have the result. Help and the version are always results.
+            files have the result. Help, the version and a plan (--dry-run) are always results.
 
     Raises:
         SystemExit: With status 1 if the command failed while running, 2 if the request was wrong, and 128 plus the
@@ -67,7 +67,7 @@ def run_command(
         error = find_error()
         if error is not None and error.errno != errno.EPIPE:
             write_to_stderr(f"{name}: standard output could not be written ({error.strerror})")
-            if prints_result or told is not None or args == ["--version"]:
+            if prints_result or told is not None or args == ["--version"] or "--dry-run" in args:
                 sys.exit(1)
         if told is not None:
             raise told

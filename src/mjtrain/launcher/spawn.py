@@ -121,12 +121,12 @@ def _run_until_done(request: LaunchRequest, run_once: RunOnce, find_returned: Fi
             returned = find_returned(membership.lost) if membership.lost else ()
             culprit = failure.rank if failure.is_attributed else None
             change = membership.after_failure(culprit, result.lost_nodes, progress, returned)
+            quick_failures = 0 if result.ran_s >= STEADY_S or progress > before else quick_failures + 1
+            back_off_s = min(2.0**quick_failures, MAX_BACK_OFF_S)
+            if request.on_restart is not None:
+                request.on_restart(failure, restarts, back_off_s, change)
         except (TooFewLeftError, RequestError) as error:
             raise replace(failure, summary=f"{failure.summary} (not started again: {error})").to_error() from None
-        quick_failures = 0 if result.ran_s >= STEADY_S or progress > before else quick_failures + 1
-        back_off_s = min(2.0**quick_failures, MAX_BACK_OFF_S)
-        if request.on_restart is not None:
-            request.on_restart(failure, restarts, back_off_s, change)
         time.sleep(back_off_s)
 
 

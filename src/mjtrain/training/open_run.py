@@ -18,7 +18,9 @@ from mjtrain.runs.resume import FoundRun, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
 from mjtrain.runs.run_dir import list_changes, removing_on_refusal
 from mjtrain.runs.sources import find_copies, list_code, list_code_changes, list_data_changes
+from mjtrain.runs.storage import is_url
 from mjtrain.runs.training_run import TrainingRun, read_git_state
+from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import last_iteration, mark_injected, write_event
 from mjtrain.runtime.files import shorten
 from mjtrain.runtime.machine import installed_packages
@@ -130,9 +132,13 @@ def report_restart(
 
     Raises:
         RunTakenError: Another process trains in the run directory now.
+        RequestError: A run that has failed is missing, and no storage has its checkpoints; it would begin again.
     """
     run_dir = run.run_dir
     check_claim(run_dir, run.session)
+    stored = run.record.get("run", {}).get("checkpoint_url") is not None or is_url(run.resume)
+    if failure is not None and not stored and not run_dir.exists():
+        raise RequestError(f"{run_dir} is missing (deleted or renamed)")
     iteration = saved_iteration(run_dir)
     more: dict[str, Any] = {"world_size": change.num_ranks, "left_out": list(change.left_out)}
     more |= {"taken_in": list(change.taken_in)}
