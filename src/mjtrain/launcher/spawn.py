@@ -21,7 +21,7 @@ from mjtrain.launcher.job.spawner import JOB_NAME, Job
 from mjtrain.launcher.job.supervisor import Supervisor
 from mjtrain.launcher.planning.membership import Membership, TooFewLeftError
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import check_working_directory
+from mjtrain.runtime.files import check_working_directory, saying_where
 from mjtrain.runtime.processes import is_ending
 from mjtrain.runtime.standard_streams import write_to_stderr
 
@@ -45,10 +45,16 @@ def run_host_job(
     host: str = "localhost",
     connection: HostConnection | None = None,
 ) -> RunResult:
-    """Start the ranks of this host and supervise them; when this returns, no process of them is left."""
-    scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
+    """Start the ranks of this host and supervise them; when this returns, no process of them is left.
+
+    Raises:
+        OutsideError: The folder for temporary files cannot be written.
+    """
+    with saying_where("TMPDIR", os.environ.get("TMPDIR", "/tmp")):
+        scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
     try:
-        (scratch / JOB_NAME).write_bytes(pickle.dumps(job))
+        with saying_where("TMPDIR", scratch):  # as where it is full
+            (scratch / JOB_NAME).write_bytes(pickle.dumps(job))
         supervisor = Supervisor(job.plan, scratch, log_dir, host=host, connection=connection)
         return supervisor.run({**environ, **job.plan.environ})
     finally:
