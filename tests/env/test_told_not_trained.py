@@ -225,6 +225,10 @@ def same(env: Env) -> torch.Tensor:
     return torch.full((env.num_envs, 2), 0.3)
 
 
+def sparse(env: Env) -> torch.Tensor:
+    return torch.ones(env.num_envs).to_sparse()
+
+
 def widens(env: Env) -> torch.Tensor:
     return torch.ones(env.num_envs, 2 if (env.episode_step == 3).any() else 1)
 
@@ -243,6 +247,11 @@ def replaces(env: Env) -> torch.Tensor:
 
 
 WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
+    "a sparse tensor": (
+        CART,
+        added("rewards", "own", reward(sparse, 0.1)),
+        r"--env\.rewards\.own: sparse\(\) returned a sparse tensor; a reward is .*; append \.to_dense\(\)",
+    ),
     "a planar root that turns the other way": (
         CART,
         both(planar("0 -1 0"), observed("own", observation(root.projected_gravity, joint="hinge"))),
