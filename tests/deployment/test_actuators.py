@@ -159,7 +159,7 @@ def torque_in_mujoco(path: Path, ctrl: list[float], position: float, velocity: f
 
 
 def assert_same_torque(path: Path) -> None:
-    rows = describe_actuators(task(RobotConfig(file=str(path))))
+    rows = describe_actuators(mujoco.MjModel.from_xml_path(str(path)))
     rng = np.random.default_rng(0)
     for _ in range(20):
         ctrl, (position, velocity) = rng.uniform(-1, 1, len(rows)), rng.uniform(-1, 1, 2)
@@ -171,7 +171,7 @@ def assert_same_torque(path: Path) -> None:
 def test_where_the_formula_applies_it_gives_the_torque(kind: str, tmp_path: Path) -> None:
     path = model_file(tmp_path, (LINEAR | LIMITED)[kind])
     assert_same_torque(path)
-    rows = describe_actuators(task(RobotConfig(file=str(path))))
+    rows = describe_actuators(mujoco.MjModel.from_xml_path(str(path)))
     assert {row["formula"] for row in rows.values()} == {"linear" if kind in LINEAR else "limited"}
 
 
@@ -186,7 +186,7 @@ def test_the_simulated_robot_gives_the_same_torque(kind: str, tmp_path: Path) ->
     path = model_file(tmp_path, (LINEAR | LIMITED)[kind])
     config = task(RobotConfig(file=str(path)))
     env = make_env(config, num_envs=1)
-    rows = describe_actions(config, env)
+    rows = describe_actions(env)
     actuation = Actuation({"actions": rows, "default_pose": {}})
     model = mujoco.MjModel.from_xml_path(str(path))
     data, rng = mujoco.MjData(model), np.random.default_rng(0)
@@ -210,7 +210,7 @@ def test_the_simulated_robot_gives_the_same_torque(kind: str, tmp_path: Path) ->
 @pytest.mark.parametrize("kind", OTHERS)
 def test_elsewhere_the_metadata_says_so(kind: str, tmp_path: Path) -> None:
     text, why = OTHERS[kind]
-    rows = describe_actuators(task(RobotConfig(file=str(model_file(tmp_path, LINEAR["motor"], text)))))
+    rows = describe_actuators(mujoco.MjModel.from_xml_path(str(model_file(tmp_path, LINEAR["motor"], text))))
     assert rows.pop("a0")["formula"] == "linear"
     for row in rows.values():
         assert (row["formula"], row["why"]) == ("none", why)
@@ -221,7 +221,7 @@ def test_a_control_that_no_action_drives_is_in_the_bias(tmp_path: Path) -> None:
     path = model_file(tmp_path, LINEAR["pid with three inputs"].replace('forcerange="-3 3"', ""))
     robot = RobotConfig(file=str(path), keyframes={"home": KeyframeConfig(ctrl={"a0:ff": 0.5})})
     config = task(robot, ActionTerm(actuators=("a0:(pos|vel)",)))
-    rows = describe_actions(config, make_env(config, num_envs=1))
+    rows = describe_actions(make_env(config, num_envs=1))
     assert [(row["actuator"], row["input"]) for row in rows] == [("a0", "pos"), ("a0", "vel")]
     said = torque_of({f"a0:{row['input']}": row for row in rows}, {"a0:pos": 0.3, "a0:vel": 0.2}, 0.1, 0.4)
     assert said == pytest.approx(torque_in_mujoco(path, [0.3, 0.2, 0.5], 0.1, 0.4))
@@ -235,7 +235,7 @@ def test_a_motor_of_a_config_with_a_stall_torque_has_gains_to_send(type_: str, t
     servo = ActuatorConfig(joints=("j",), type=type_, **gains, **curve)  # pyright: ignore[reportArgumentType]
     config = task(RobotConfig(file=str(model_file(tmp_path)), actuators={"servo": servo}))
     env = make_env(config, num_envs=1)
-    (row,) = rows = describe_actions(config, env)
+    (row,) = rows = describe_actions(env)
     assert (row["formula"], row["stall_torque"], row["no_load_speed"]) == ("limited", 24.0, 0.75)
     assert row["torque_range"] == [-18.0, 18.0]
     actuation = Actuation({"actions": rows, "default_pose": {"j": [0.0]}})
@@ -263,9 +263,9 @@ def test_a_motor_of_a_config_with_a_stall_torque_has_gains_to_send(type_: str, t
 class Chosen:
     """A policy that acts as it is told, and reads nothing."""
 
-    def __init__(self, config: EnvConfig, env: Env) -> None:
+    def __init__(self, env: Env) -> None:
         pose = {name: env.engine.layout.default_qpos[place].tolist() for name, place in env.engine.layout.qpos.items()}
-        described = {"actions": describe_actions(config, env), "default_pose": pose, "observations": []}
+        described = {"actions": describe_actions(env), "default_pose": pose, "observations": []}
         self.metadata = json.loads(json.dumps(described))
         self.chosen = np.zeros(env.num_actions)
 
@@ -277,7 +277,7 @@ class Chosen:
 def assert_moves_as_in_the_environment(config: EnvConfig, *, events: bool = False, begins: bool = False) -> None:
     """Compare positions and sensors after each env step of two episodes; if begins, also the accelerations at first."""
     env = make_env(config, num_envs=1)
-    policy, engine = Chosen(config, env), env.engine
+    policy, engine = Chosen(env), env.engine
     robot = SteppedRobot(engine.model, cast("DeployedPolicy", policy), rng=np.random.default_rng(0))  # pyright: ignore[reportAttributeAccessIssue]
     fields = ("actuator_gainprm", "actuator_biasprm", "actuator_forcerange") if events else ()
     drawn = {name: engine.expand(name)[0].numpy() for name in fields}
@@ -345,7 +345,7 @@ def test_with_delays_it_moves_as_in_the_environment_from_the_first_step(kind: st
     env = make_env(config, num_envs=1)
     assert env.state.sensordata.item() == pytest.approx(0.7)
     assert_moves_as_in_the_environment(replace(config, decimation=4), begins=True)
-    robot = SimulatedRobot(Simulation(model=str(path)), Chosen(config, env).metadata)
+    robot = SimulatedRobot(Simulation(model=str(path)), Chosen(env).metadata)
     robot._socket.close()
     assert robot._data.sensor("angle").data == pytest.approx(0.7)
 
@@ -359,7 +359,7 @@ def test_with_a_delay_other_gains_begin_with_their_controls(kind: str, tmp_path:
     model = copy.copy(env.engine.model)  # pyright: ignore[reportAttributeAccessIssue]
     data = mujoco.MjData(model)
     mujoco.mj_resetDataKeyframe(model, data, 0)
-    metadata = Chosen(config, env).metadata
+    metadata = Chosen(env).metadata
     drives, actuation = SimulatedDrives(model, data, metadata), Actuation(metadata)
     actuation.controls = np.array([0.7, 0.0])[: len(metadata["actions"])]
     for change in (lambda: drives.obey(actuation.drives()), drives.damp):

@@ -52,7 +52,7 @@ def test_relative_actions_are_added_up_as_in_training(tmp_path: Path) -> None:
     config = replace(task, actions={"legs": legs})
     save_model(config, tmp_path / "model.mjb")
     env = make_env(config, num_envs=1)
-    actuators, pose = describe_actuators(config), env.engine.layout.qpos
+    actuators, pose = describe_actuators(env.engine.model), env.engine.layout.qpos
     metadata = {
         "actions": [{**to_plain(row), **actuators[row["actuator"]]} for row in env.action_table],
         "default_pose": {name: env.engine.layout.default_qpos[columns].tolist() for name, columns in pose.items()},

@@ -126,7 +126,7 @@ def test_a_controller_written_from_the_metadata_gives_the_torques(seed: int, tmp
     file.write_text(xml)
     terms: dict[str, Any] = {"observations": {}, "rewards": {}, "terminations": {}, "actions": {"all": ActionTerm()}}
     config = EnvConfig(robot=RobotConfig(file=str(file)), decimation=1, episode_length_s=1.0, **terms)
-    rows = json.loads(json.dumps(describe_actions(config, make_env(config, num_envs=1)), allow_nan=False))
+    rows = json.loads(json.dumps(describe_actions(make_env(config, num_envs=1)), allow_nan=False))
     assert {row["actuator"] for row in rows if row["formula"] != "none"} == {
         name for name, kind in kinds.items() if kind in LINEAR
     }

@@ -194,7 +194,7 @@ def test_a_foreign_file_is_as_in_mujoco(name: str, tmp_path: Path) -> None:
     assert list_differences(plain, copy) == []
 
     # what an exported policy says of the actuators
-    described = json.loads(json.dumps(describe_actuators(config), allow_nan=False))
+    described = json.loads(json.dumps(describe_actuators(model), allow_nan=False))
     assert len(described) == model.nu
     controls_of = [
         (index, int(model.actuator_ctrladr[index]) + offset)

@@ -4,7 +4,7 @@ import json
 from importlib.metadata import version
 from typing import Any
 
-from mjtrain.config import CameraConfig, EnvConfig, ObservationTerm, to_plain
+from mjtrain.config import CameraConfig, ObservationTerm, to_plain
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.cameras import list_channels, list_streams
 from mjtrain.env.env import Env
@@ -58,19 +58,19 @@ def _describe_foreign(env: TaskEnv, policy: Policy) -> dict[str, Any]:
 
 def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]:
     """Describe observations and actions of worlds of ours."""
-    config, layout, images = run.own_env, env.engine.layout, list_image_inputs(policy)
-    joints, sensors = describe_joints(config), describe_sensors(config)
+    config, layout, model = run.own_env, env.engine.layout, env.engine.model
+    images, sensors = list_image_inputs(policy), describe_sensors(model)
     groups = [group for group in policy.inputs if group not in images]
     observations = _describe_observations(run, env, groups, sensors)
     commands = {name: describe_command(name, term, env) for name, term in config.commands.items()}
     return {
         "physics_step_s": layout.timestep_s,
         "observations": observations,
-        "actions": describe_actions(config, env),
+        "actions": describe_actions(env),
         "default_pose": {name: layout.default_qpos[columns].tolist() for name, columns in layout.qpos.items()},
         "commands": commands,
         "ground": config.terrain.kind,
-        "joints": joints,
+        "joints": describe_joints(model),
         "sensors": keep_used(sensors, observations, commands),
     }
 
@@ -91,12 +91,12 @@ def _describe_motion(described: dict[str, Any], env: Env) -> dict[str, Any]:
     return {}
 
 
-def describe_actions(config: EnvConfig, env: Env) -> list[dict[str, Any]]:
+def describe_actions(env: Env) -> list[dict[str, Any]]:
     """Describe the actions and their actuators, as docs/deploy-a-policy.md says.
 
     Where an actuator has controls that no action drives, what these contribute is part of its bias.
     """
-    layout, described = env.engine.layout, describe_actuators(config)
+    layout, described = env.engine.layout, describe_actuators(env.engine.model)
     columns = {(name, word): name if word is None else f"{name}:{word}" for name, word in layout.inputs}
     driven = {(row["actuator"], row.get("input")) for row in env.action_table}
     constant = dict.fromkeys(layout.actuators, 0.0)

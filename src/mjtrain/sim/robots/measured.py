@@ -4,8 +4,6 @@ from typing import Any
 
 import mujoco
 
-from mjtrain.config import EnvConfig
-from mjtrain.sim.robots.model import load_model
 from mjtrain.sim.robots.read_layout import BODIES, name_sensor_type
 
 _OWN_FRAME = "the frame of the object"
@@ -45,9 +43,8 @@ _SENSORS: dict[str, tuple[str, str | None, str]] = {
 follows from encoders where it is that of a link."""
 
 
-def describe_joints(config: EnvConfig) -> dict[str, dict[str, Any]]:
+def describe_joints(model: mujoco.MjModel) -> dict[str, dict[str, Any]]:
     """Return type and range of each named joint, in the order of the model. The range is None without one."""
-    model, _ = load_model(config)
     joints = [model.joint(index) for index in range(model.njnt) if model.joint(index).name]
     return {
         joint.name: {
@@ -58,7 +55,7 @@ def describe_joints(config: EnvConfig) -> dict[str, dict[str, Any]]:
     }
 
 
-def describe_sensors(config: EnvConfig) -> dict[str, dict[str, Any]]:
+def describe_sensors(model: mujoco.MjModel) -> dict[str, dict[str, Any]]:
     """Return what each named sensor measures, in the order of the model.
 
     Returns:
@@ -67,7 +64,6 @@ def describe_sensors(config: EnvConfig) -> dict[str, dict[str, Any]]:
         reading on a robot: imu, encoders, contact sensor, force sensor, rangefinder, motor currents, or estimator,
         where no sensor does.
     """
-    model, _ = load_model(config)
     return {
         model.sensor(index).name: _describe_sensor(model, index)
         for index in range(model.nsensor)

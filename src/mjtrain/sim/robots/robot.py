@@ -26,7 +26,7 @@ _FIXED, _AFFINE, _PID = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtGain.mjGAIN_AFFIN
 _DCMOTOR = mujoco.mjtGain.mjGAIN_DCMOTOR
 
 
-def describe_actuators(config: EnvConfig) -> dict[str, dict[str, Any]]:
+def describe_actuators(model: mujoco.MjModel) -> dict[str, dict[str, Any]]:
     """Describe the actuators of the robot, in plain values, by name in the order of the model.
 
     Where `formula` is "linear", MuJoCo's torque on the joint (force, on a slide) is
@@ -49,7 +49,6 @@ def describe_actuators(config: EnvConfig) -> dict[str, dict[str, Any]]:
         with several controls has an entry for each one, in which only ctrl_index, gain and control_range differ: gain *
         ctrl is the sum over these.
     """
-    model, _ = load_model(config)
     found = {}
     for index in range(model.nactuator):
         name, words, described = model.actuator(index).name, name_inputs(model, index), _describe(model, index)
