@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mjtrain.api import make_train_config, train
-from mjtrain.config import LaunchConfig, LearnerConfig
+from mjtrain.config import EnvConfig, LaunchConfig, LearnerConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import find_resumed_here
@@ -163,6 +163,15 @@ def test_numbers_of_the_task_and_the_agent_are_checked_too() -> None:
         check_config(replace(config, env=replace(config.env, decimation=0)), LaunchConfig())
     with pytest.raises(RequestError, match=r"--agent\.save-interval 0"):
         check_config(replace(config, agent=replace(config.agent, save_interval=0)), LaunchConfig())
+
+
+def test_names_of_a_run_that_is_resumed_are_not_refused() -> None:
+    config = make_train_config("Cartpole-Balance")
+    assert isinstance(config.env, EnvConfig)
+    named = replace(config, env=replace(config.env, rewards={"stay up": next(iter(config.env.rewards.values()))}))
+    with pytest.raises(RequestError, match=r"--env\.rewards: the name 'stay up' is not valid"):
+        check_config(named, LaunchConfig())
+    check_config(replace(named, run=replace(config.run, resume="logs/run")), LaunchConfig())
 
 
 def test_a_job_with_fewer_ranks_has_what_fits() -> None:

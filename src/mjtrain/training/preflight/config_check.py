@@ -16,6 +16,7 @@ from mjtrain.config import (
 from mjtrain.config.limits import AT_LEAST_1
 from mjtrain.config.type_check import find_option_problems, find_type_problems
 from mjtrain.env.term_check import find_empty_parts, find_term_problems, find_unfit_names
+from mjtrain.runs.resume import is_resumed
 from mjtrain.runtime.errors import RequestError, suggest
 
 _SYMMETRY = "--agent.algorithm.symmetry-cfg"
@@ -42,13 +43,19 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     if own is not None:
         problems = problems or [
             *find_empty_parts(own),
-            *find_unfit_names(own),
+            *_find_unfit_names(config, own),
             *find_missing_groups(own.observations, config.agent),
         ]
     problems = problems or [*_find_unfit_networks(config.agent), *_find_missing_controller(config)]
     problems = problems or list(_find_symmetry_problems(config.agent))
     if problems:
         raise RequestError.of(problems)
+
+
+def _find_unfit_names(config: TrainConfig, env: EnvConfig) -> list[str]:
+    """Return the names that are not valid, except those of a run that is resumed, which was trained with them."""
+    found = list(find_unfit_names(env))
+    return [] if found and is_resumed(config) else found
 
 
 def _find_unfit_networks(agent: AgentConfig) -> Iterator[str]:
