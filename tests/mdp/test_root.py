@@ -150,14 +150,8 @@ def ahead(env: Env) -> torch.Tensor:
     return torch.tensor([[1.0, 0.0, 0.0, 0.0, 0.0]]).expand(env.num_envs, -1)
 
 
-def test_the_first_command_begins_as_the_later_ones(tmp_path: Path) -> None:
-    limits = {"joint": "base", "gain": 1.0, "turn": 1.0, "acceleration": 2.0, "turn_acceleration": 4.0}
-    drawn = CommandTerm(func=ahead, refine=velocity.approach, refine_params=limits)
-    env = make(tmp_path, FREE, commands={"velocity": drawn})
-    first = env.command("velocity").clone()
-    assert torch.allclose(first[:, 0], torch.tensor(2.0 * env.step_dt))
-    env.reset(torch.ones(env.num_envs, dtype=torch.bool))
-    assert torch.equal(env.command("velocity"), first)
+def test_commands_and_errors_that_do_not_exist_are_named(tmp_path: Path) -> None:
+    env = make(tmp_path, FREE, commands={"velocity": CommandTerm(func=ahead)})
     for wrong in ("sideways", "velocity"):
         with pytest.raises(RequestError, match=f"command.* {wrong}"):
             env.steer(wrong, [1.0])

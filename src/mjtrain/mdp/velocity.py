@@ -100,7 +100,7 @@ def approach(
     turning = torch.where(drawn[:, 4] > 0, (gain * error).clamp(-turn, turn), drawn[:, 2])
     wanted = torch.cat([drawn[:, :2], turning[:, None]], dim=1)
     if before is None:
-        before = torch.zeros_like(wanted)
+        return torch.zeros_like(wanted)
     change = wanted - before
     planar, turning = change[:, :2], change[:, 2:]
     longest = acceleration * env.step_dt
