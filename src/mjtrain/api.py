@@ -479,7 +479,7 @@ def _place(run: "AnyRun") -> str:
     place = run if isinstance(run, str | Path) else getattr(run, "run_dir", None) or getattr(run, "path", None)
     if place is None:
         raise RequestError(
-            f"run: is {show(run)}; give its directory, a Run, what train returned, or the name of a task"
+            f"run: is {show(run)}; give a run directory, a Run, what train returned, or the name of a task"
         )
     return str(place)
 
