@@ -88,7 +88,7 @@ class Gradient:
         self.weights = content["linear"]["weights"].numpy()
 
     def rank_state(self) -> dict[str, Any]:
-        return {"generator": json.dumps(self._generator.bit_generator.state)}
+        return {"generator": json.dumps(self._generator.bit_generator.state), "memory": torch.ones(2)}
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         self._generator.bit_generator.state = json.loads(state["generator"])

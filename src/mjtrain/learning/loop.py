@@ -279,8 +279,13 @@ class TrainingLoop:
 
 def _name_own(ranks: list[dict[str, Any]]) -> str:
     """Name what a checkpoint has of each rank."""
-    kept = " and ".join(name for name in ("memory", "buffer") if any(state.get(name) for state in ranks))
+    kept = " and ".join(name for name in ("memory", "buffer") if any(_has(state, name) for state in ranks))
     return f"environments, random numbers and the learner's {kept}" if kept else "environments and random numbers"
+
+
+def _has(state: dict[str, Any], name: str) -> bool:
+    value = state.get(name)  # of another library also a tensor, which may have no truth value
+    return value is not None and (isinstance(value, torch.Tensor) or bool(value))
 
 
 def _describe_other_size(before: int, now: int, what: str) -> str | None:
