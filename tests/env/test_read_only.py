@@ -11,7 +11,7 @@ from mjtrain.config import CommandTerm, CurriculumTerm, EnvConfig, EventTerm, Ob
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
-from mjtrain.mdp import observations
+from mjtrain.mdp import observations, reward, root, velocity
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.dry_step import check_task
 from support.envs import ENGINES, NUM_ENVS, make_env
@@ -174,6 +174,9 @@ def test_a_reward_of_weight_zero_may_name_what_the_robot_lacks() -> None:
     make_env(replace(BASE, rewards={**BASE.rewards, "far": far}))
     with pytest.raises(RequestError, match="joint elbow"):
         make_env(replace(BASE, rewards={"far": far.replace(weight=1.0)}))
+    ahead = reward(root.forward_velocity, 0.0, joint="elbow")
+    flat = reward(velocity.flat_orientation, 0.0, sensor="up")
+    check_task(replace(BASE, rewards={**BASE.rewards, "ahead": ahead, "flat": flat}))
 
 
 def test_a_network_in_a_term_leaves_no_graph() -> None:

@@ -121,7 +121,9 @@ def _step_once(
         for group in config.observations:
             _compare_estimates(env, group, problems)
         _call_late(guarded, env)
-        for name, problem in (*find_sensor_problems(config, engine), *find_turned_roots(config, engine)):
+        # A reward of weight 0 may name what the robot lacks.
+        used = replace(config, rewards={name: term for name, term in config.rewards.items() if term.weight})
+        for name, problem in (*find_sensor_problems(used, engine), *find_turned_roots(used, engine)):
             problems.pop(name, None)  # what the term raised follows from the sensor
             wrong.append(problem)
         if problems:
