@@ -88,7 +88,8 @@ def base_height(env: Env, *, joint: str) -> torch.Tensor:
     """Height of the base, in m. Shape (num_envs, 1).
 
     Args:
-        joint: Name of the free joint, for the height of its body above the ground; or of a slide, for its position.
+        joint: Name of the free joint, for the height of its body above the ground; or of the slide along z, for its
+            position.
     """
     return _height(env, joint)[:, None]
 

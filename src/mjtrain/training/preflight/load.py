@@ -108,7 +108,7 @@ def check_actor(config: TrainConfig, shapes: Mapping[str, tuple[int, ...]], num_
         actor_there = read_params(file.parent, "agent").get("actor")
         dims = actor_there.get("hidden_dims") if isinstance(actor_there, dict) else None
         right = "the actor and the observations that it was trained with"
-        if isinstance(dims, list) and tuple(dims) != config.agent.actor.hidden_dims:
+        if isinstance(dims, list) and tuple(dims) != tuple(config.agent.actor.hidden_dims):
             right = f"--agent.actor.hidden-dims {' '.join(map(str, dims))}, or another file"
         raise RequestError(f"--load: {error}; give {right}") from error
 
