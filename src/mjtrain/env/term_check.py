@@ -126,7 +126,7 @@ def find_empty_parts(config: EnvConfig) -> Iterator[str]:
 
 
 def find_unfit_names(config: EnvConfig) -> Iterator[str]:
-    """Yield the names of terms and groups that flags and the names of metrics cannot hold."""
+    """Yield the names of terms and groups that flags and the names of metrics cannot hold, such as a/b."""
     groups: list[tuple[str, Mapping[Any, Any]]] = [
         ("actions", config.actions),
         ("observations", config.observations),
@@ -142,7 +142,7 @@ def find_unfit_names(config: EnvConfig) -> Iterator[str]:
     ]
     for group, terms in groups:
         for name in terms:
-            if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name):
+            if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
                 yield f"--env.{group}: the name {name!r} is not valid; use letters, digits and _, as in left_foot"
 
 

@@ -19,7 +19,7 @@ from mjtrain.sim.robots.plausibility import NUM_STARTS, Plausibility, Starts
 from mjtrain.training.preflight.exploration import Extremes, explore
 from mjtrain.training.preflight.idle_settings import find_idle_settings, find_missing_ground
 from mjtrain.training.preflight.term_guards import TermGuards, without_consequences
-from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems, find_turned_roots
+from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems
 
 NUM_ENVS = 2
 NUM_LEVELS = 2
@@ -123,7 +123,7 @@ def _step_once(
         _call_late(guarded, env)
         # A reward of weight 0 may name what the robot lacks.
         used = replace(config, rewards={name: term for name, term in config.rewards.items() if term.weight})
-        for name, problem in (*find_sensor_problems(used, engine), *find_turned_roots(used, engine)):
+        for name, problem in find_sensor_problems(used, engine):
             problems.pop(name, None)  # what the term raised follows from the sensor
             wrong.append(problem)
         if problems:

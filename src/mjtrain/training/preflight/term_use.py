@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -57,16 +58,13 @@ _FAILURES = (
 _X, _Y, _Z = (1, 0, 0), (0, 1, 0), (0, 0, 1)
 
 _AXES: dict[Callable[..., Any], dict[str, tuple[int, int, int]]] = {
-    root.base_ang_vel: {"joint": _Y},
     root.projected_gravity: {"joint": _Y},
     root.planar_lin_vel: {"x_joint": _X, "z_joint": _Z, "pitch_joint": _Y},
-    root.forward_velocity: {"joint": _X},
-    root.reach_forward_velocity: {"joint": _X},
     root.base_height: {"joint": _Z},
     root.height_in_range: {"joint": _Z},
     root.height_out_of_range: {"joint": _Z},
 }
-"""Axes in the world that slides and hinges of a planar root must have, by the parameter that names them."""
+"""Axes in the world of the slides and hinges that terms of a planar root are made for, by parameter."""
 
 _ANY = ("user", "plugin")
 """Sensors that may measure anything."""
@@ -98,20 +96,6 @@ def find_sensor_problems(config: EnvConfig, engine: NativeEngine) -> Iterator[tu
                     break
 
 
-def find_turned_roots(config: EnvConfig, engine: NativeEngine) -> Iterator[tuple[str, str]]:
-    """Yield terms and their joints whose axes are not those of a planar root, so that signs would be wrong."""
-    for term in list_functions(config):
-        for name, wanted in _AXES.get(term.func, {}).items():
-            axis = find_axis(engine.model, term.params[name])
-            if axis is not None and math.dist(axis, wanted) > 1e-3:
-                found = " ".join(f"{value:g}" for value in axis)
-                yield (
-                    term.name,
-                    f"--env.{term.name}.params.{name} {term.params[name]}: has the axis {found} in the world; "
-                    f"{term.func.__name__}() needs {_show(wanted)}",
-                )
-
-
 def _find_sensor_problem(sensor: SensorKind, needs: Reads) -> str | None:
     kind, is_relative = sensor.type, sensor.is_relative
     if kind in _ANY or kind in (needs.relative_types if is_relative else needs.types):
@@ -132,6 +116,20 @@ def find_doubtful_terms(config: EnvConfig, env: Env, engine: NativeEngine) -> It
     yield from find_mixed_feet(config, engine)
     yield from _find_slow_commands(config)
     yield from _find_doubtful_times(config, env)
+    yield from _find_turned_roots(config, engine)
+
+
+def _find_turned_roots(config: EnvConfig, engine: NativeEngine) -> Iterator[str]:
+    used = replace(config, rewards={name: term for name, term in config.rewards.items() if term.weight})
+    for term in list_functions(used):
+        for name, wanted in _AXES.get(term.func, {}).items():
+            axis = find_axis(engine.model, term.params[name])
+            if axis is not None and math.dist(axis, wanted) > 1e-3:
+                found = " ".join(f"{value:g}" for value in axis)
+                yield (
+                    f"--env.{term.name}.params.{name} {term.params[name]}: has the axis {found} in the world; "
+                    f"{term.func.__name__}() is made for {_show(wanted)}"
+                )
 
 
 def _find_doubtful_signs(config: EnvConfig) -> Iterator[str]:
