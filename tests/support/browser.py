@@ -95,7 +95,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def look(page: Page) -> np.ndarray:
     """Take a picture of the next frame, without the panel. Shape (SCALE * height, SCALE * width, 3), uint8."""
-    page.evaluate("() => new Promise(requestAnimationFrame)")
+    # `evaluate` has no limit: a page that draws no frame would hold the test for as long as pytest lets it.
+    page.evaluate("() => new Promise(then => { requestAnimationFrame(then); setTimeout(then, 5000); })")
     size = page.viewport_size
     assert size is not None
     clip = {"x": 0, "y": 0, "width": size["width"] - PANEL_WIDTH, "height": size["height"]}
