@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -160,12 +159,8 @@ _RETRIES = {
 ValueT = TypeVar("ValueT")
 
 
-@dataclass(frozen=True)
-class Version:
-    """Which of the contents that an object has had was read."""
-
-    e_tag: str | None
-    version: str | None
+Version = dict[str, str]
+"""Which of the contents that an object has had was read, as obstore takes it for a condition."""
 
 
 class Storage:
@@ -176,20 +171,13 @@ class Storage:
         from obstore import store
 
         self.url = url
+        self._folder = local_folder(url)
         self._options: dict[str, str] = {}
-        self._folder: Path | None = None
-        settings: dict[str, Any] = {}
-        scheme = urlsplit(url).scheme
-        if scheme == "file":
-            self._folder = local_folder(url)
-        elif scheme == "s3":
+        settings: dict[str, Any] = {"client_options": _CLIENT, "retry_config": _RETRIES}
+        if url.startswith("s3://"):
             self._options = s3_options(os.environ, Path.home())
             plain_http = self._options.get("endpoint", "").startswith("http://")  # only if the user asks for it
-            settings = {"config": self._options, "client_options": {**_CLIENT, "allow_http": plain_http}}
-        else:
-            settings = {"client_options": _CLIENT}
-        if scheme != "file":
-            settings["retry_config"] = _RETRIES
+            settings |= {"config": self._options, "client_options": {**_CLIENT, "allow_http": plain_http}}
 
         def make() -> Any:
             if self._folder is not None:
@@ -201,16 +189,12 @@ class Storage:
 
     def read(self, name: str) -> tuple[bytes, Version] | None:
         """Return a small object's content and version; None if there is no such object."""
-        import obstore
 
         def get() -> tuple[bytes, Version]:
-            found = obstore.get(self._store, name)
-            return bytes(found.bytes()), Version(found.meta["e_tag"], found.meta["version"])
+            found = self._store.get(name)
+            return bytes(found.bytes()), {key: found.meta[key] for key in ("e_tag", "version") if found.meta[key]}
 
-        try:
-            return self._attempt(get)
-        except FileNotFoundError:
-            return None
+        return self._find(get)
 
     def replace(self, name: str, content: bytes, version: Version | None) -> None:
         """Write a small object if it is still the version that was read.
@@ -221,12 +205,7 @@ class Storage:
         Raises:
             ConflictError: It is another version.
         """
-        import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
-
-        mode: Any = "create"
-        if version is not None:
-            mode = {key: value for key, value in asdict(version).items() if value is not None}
 
         def put() -> None:
             with self._lock():
@@ -234,9 +213,9 @@ class Storage:
                     now = self.read(name)
                     if now is None or now[1] != version:
                         raise ConflictError(f"{self.url}/{name} was changed by another writer")
-                    obstore.put(self._store, name, content)
+                    self._store.put(name, content)
                 else:
-                    obstore.put(self._store, name, content, mode=mode)
+                    self._store.put(name, content, mode="create" if version is None else version)
 
         try:
             self._attempt(put)
@@ -257,11 +236,9 @@ class Storage:
 
     def upload(self, name: str, file: IO[bytes]) -> None:
         """Store a file's content; the object becomes visible when it is complete."""
-        import obstore
-
         file.seek(0)
         try:
-            self._attempt(lambda: obstore.put(self._store, name, file, chunk_size=PIECE_SIZE, max_concurrency=2))
+            self._attempt(lambda: self._store.put(name, file, chunk_size=PIECE_SIZE, max_concurrency=2))
         except FileNotFoundError as error:
             raise StorageError(str(error)) from None
 
@@ -271,14 +248,10 @@ class Storage:
         Raises:
             FileNotFoundError: The object does not exist.
         """
-        import obstore
-
         digest = hashlib.sha256()
         for begin in range(0, size, PIECE_SIZE):
             end = min(begin + PIECE_SIZE, size)
-            piece = self._attempt(
-                lambda start=begin, end=end: obstore.get_range(self._store, name, start=start, end=end)
-            )
+            piece = self._attempt(lambda start=begin, end=end: self._store.get_range(name, start=start, end=end))
             heartbeat.beat()
             digest.update(piece)
             file.write(piece)
@@ -286,32 +259,27 @@ class Storage:
 
     def size(self, name: str) -> int | None:
         """Return an object's size in bytes; None if there is no such object."""
-        import obstore
-
-        try:
-            return self._attempt(lambda: obstore.head(self._store, name)["size"])
-        except FileNotFoundError:
-            return None
+        return self._find(lambda: self._store.head(name)["size"])
 
     def list_objects(self) -> dict[str, int]:
         """Return the names of all objects below the URL, with their sizes in bytes."""
-        import obstore
 
         def collect() -> dict[str, int]:
-            return {meta["path"]: meta["size"] for page in obstore.list(self._store) for meta in page}
+            return {meta["path"]: meta["size"] for page in self._store.list() for meta in page}
 
-        try:
-            return self._attempt(collect)
-        except FileNotFoundError:
-            return {}
+        return self._find(collect) or {}
 
     def delete(self, names: list[str]) -> None:
         """Delete objects; missing ones are no error."""
-        import obstore
-
         for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                self._attempt(lambda name=name: obstore.delete(self._store, name))
+            self._find(lambda name=name: self._store.delete(name))
+
+    def _find(self, action: Callable[[], ValueT]) -> ValueT | None:
+        """Call an action as `_attempt` does; return None if there is no such object."""
+        try:
+            return self._attempt(action)
+        except FileNotFoundError:
+            return None
 
     def _attempt(self, action: Callable[[], ValueT]) -> ValueT:
         """Call an action, and turn its errors into a StorageError of one line without secrets."""
