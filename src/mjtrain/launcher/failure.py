@@ -11,7 +11,7 @@ from typing import Any
 
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.launcher.ipc.host_connection import HostConnection
-from mjtrain.runtime.errors import INJECTED, first_line_of
+from mjtrain.runtime.errors import INJECTED, summarise
 
 RULE = "-" * 100
 
@@ -137,12 +137,6 @@ def failure_of(error: BaseException, *, rank: int, host: str, phase: str) -> Fai
         host=host,
         phase=phase,
     )
-
-
-def summarise(error: BaseException) -> str:
-    """Name an exception and the first line of its message."""
-    text = first_line_of(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def shorten(text: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.runs.bundle import BundleError, Read
-from mjtrain.runtime.errors import OutsideError, RequestError, require
+from mjtrain.runtime.errors import OutsideError, RequestError, first_line_of, require, summarise
 from mjtrain.runtime.files import read_regular
 
 
@@ -41,15 +41,11 @@ def _hub_errors(place: str) -> Iterator[None]:
     except RepositoryNotFoundError as error:
         raise RequestError(f"{place}: no such repository, or one that HF_TOKEN does not open") from error
     except EntryNotFoundError as error:
-        raise RequestError(f"{place}: has no such file ({_first_line(error)})") from error
+        raise RequestError(f"{place}: has no such file ({first_line_of(error)})") from error
     except HFValidationError as error:
-        raise RequestError(f"{place}: {_first_line(error)}") from error
+        raise RequestError(f"{place}: {first_line_of(error)}") from error
     except Exception as error:  # the library passes on those of its HTTP client
-        raise OutsideError(f"{place}: {type(error).__name__}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise OutsideError(f"{place}: {summarise(error)}") from error
 
 
 def read_hub(place: str) -> Read:

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from mjtrain.config import DEFAULT_LEARNER
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, summarise
 from mjtrain.runtime.files import open_regular, read_regular, replacing
 
 FORMAT = 1
@@ -159,7 +159,7 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
     try:
         content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
     except Exception as error:  # a broken archive can raise anything
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        reason = summarise(error)
         raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of plain values ({reason})") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"checkpoint {path}: not a checkpoint (it holds a {type(content).__name__})")

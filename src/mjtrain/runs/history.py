@@ -14,6 +14,7 @@ from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.runs.claim import is_claimed
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runs.search import find_start, name_time, read_task
+from mjtrain.runtime.errors import summarise
 from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
 from mjtrain.runtime.files import open_regular, read_regular
 
@@ -43,11 +44,11 @@ class RunSummary:
     started: str
     """When it was started for the first time, local time in ISO format."""
 
-    iterations: int
-    max_iterations: int | None
+    iterations: int = 0
+    max_iterations: int | None = None
     """Iterations that it was asked for; None if it recorded none."""
 
-    reward: float | None
+    reward: float | None = None
     """Mean return of the last iteration; None before an episode has ended."""
 
     state: State
@@ -58,8 +59,8 @@ class RunSummary:
     detail: str
     """The signal, the cause of the failure, the host, or what cannot be read; empty if there is nothing to say."""
 
-    num_checkpoints: int
-    last_checkpoint: int | None
+    num_checkpoints: int = 0
+    last_checkpoint: int | None = None
     """Iteration of the newest one."""
 
     broken_lines: int = 0
@@ -78,7 +79,7 @@ def list_runs(log_root: Path, task: str | None = None) -> list[RunSummary]:
     """
     run_dirs = [params.parent for params in log_root.glob("*/*/params")]
     run_dirs = [run_dir for run_dir in run_dirs if task is None or _is_of_task(run_dir, task)]
-    ages = {run_dir: (_start_time(run_dir), str(run_dir)) for run_dir in run_dirs}
+    ages = {run_dir: (find_start(run_dir) or _oldest_file(run_dir), str(run_dir)) for run_dir in run_dirs}
     return [_try_to_summarise(run_dir) for run_dir in sorted(run_dirs, key=lambda path: ages[path], reverse=True)]
 
 
@@ -87,19 +88,8 @@ def _try_to_summarise(run_dir: Path) -> RunSummary:
     try:
         return summarise_run(run_dir)
     except Exception as error:
-        reason = next(iter(f"{type(error).__name__}: {error}".splitlines()), "")
-        return RunSummary(
-            run_dir=run_dir,
-            task=run_dir.parent.name,
-            started=_find_start(run_dir),
-            iterations=0,
-            max_iterations=None,
-            reward=None,
-            state="unreadable",
-            detail=reason,
-            num_checkpoints=0,
-            last_checkpoint=None,
-        )
+        task, started = run_dir.parent.name, _find_start(run_dir)
+        return RunSummary(run_dir=run_dir, task=task, started=started, state="unreadable", detail=summarise(error))
 
 
 def _is_of_task(run_dir: Path, task: str) -> bool:
@@ -204,11 +194,6 @@ def _find_start(run_dir: Path) -> str:
     """Read when a run was started from its name, or else from its oldest file."""
     named = name_time(run_dir)
     return (named or datetime.fromtimestamp(_oldest_file(run_dir))).isoformat(timespec="seconds")
-
-
-def _start_time(run_dir: Path) -> float:
-    start = find_start(run_dir)
-    return _oldest_file(run_dir) if start is None else start
 
 
 def _oldest_file(run_dir: Path) -> float:

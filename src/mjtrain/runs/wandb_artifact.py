@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError, first_line_of
 from mjtrain.runtime.files import read_regular
 from mjtrain.runtime.processes import list_descendants, send_signal
 
@@ -106,7 +106,7 @@ def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[
     except (RequestError, OutsideError):
         raise
     except Exception as error:  # W&B passes on those of its HTTP clients
-        line = next(iter(str(error).splitlines()), "") or type(error).__name__
+        line = first_line_of(error) or type(error).__name__
         if isinstance(getattr(error, "exc", error), ValueError):
             raise RequestError(f"{place}: W&B: {line}") from error
         raise OutsideError(f"{place}: W&B: {line}") from error

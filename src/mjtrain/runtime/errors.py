@@ -62,6 +62,12 @@ def first_line_of(error: BaseException) -> str:
     return line if left_out <= 0 else f"{line[:half]} [{left_out} characters left out] {line[-half:]}"
 
 
+def summarise(error: BaseException) -> str:
+    """Name an exception and the first line of its message."""
+    text = first_line_of(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def suggest(word: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6) -> str:
     """Return the end of a message about an unknown word: a semicolon, and what may have been meant.
 

@@ -44,12 +44,17 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
+def read_stat(process: int | str) -> list[str]:
+    """Return the fields of /proc/{process}/stat from the state on; raises an OSError if the process is gone."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+
+
 def list_descendants(ancestor: int) -> list[int]:
     """Return the process ids of all living descendants; zombies are not alive."""
     children: dict[int, list[int]] = {}
     for pid in _all_pids():
         with contextlib.suppress(OSError):
-            state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+            state, parent = read_stat(pid)[:2]
             children.setdefault(int(parent), []).append(pid if state not in "ZX" else -pid)
     found, queue = [], [ancestor]
     while queue:
@@ -64,9 +69,8 @@ def ancestor_commands() -> Iterator[list[str]]:
     pid = os.getppid()
     with contextlib.suppress(OSError):  # it has ended meanwhile, or is not visible in this container
         while pid > 0:
-            folder = Path(f"/proc/{pid}")
-            yield folder.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-            pid = int(folder.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+            yield Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            pid = int(read_stat(pid)[1])
 
 
 def list_job_processes(job_id: str) -> list[int]:
@@ -87,7 +91,7 @@ def is_ending(pid: int) -> bool:
     finds out here whether the process itself has ended.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = read_stat(pid)
     except OSError:
         return True
     return fields[0] in "ZX" or bool(int(fields[6]) & _PF_EXITING)
@@ -99,7 +103,7 @@ def read_exit_code(pid: int) -> int | None:
     None where it runs, is gone, or may not be looked at.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = read_stat(pid)
     except OSError:
         return None
     return os.waitstatus_to_exitcode(int(fields[-1])) if fields[0] == "Z" else None

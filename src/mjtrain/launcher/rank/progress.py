@@ -17,7 +17,7 @@ from typing import Any
 
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.heartbeat import Durations
-from mjtrain.runtime.processes import list_descendants
+from mjtrain.runtime.processes import list_descendants, read_stat
 
 _BUSY = 0.1
 """Fraction of a processor from which on a process is busy."""
@@ -45,28 +45,20 @@ class Activity:
         Args:
             stalled: Whether it matters. Otherwise the answer is about this process alone, which costs less.
         """
-        try:
-            return self._was_busy(stalled=stalled)
-        except OSError:
-            return True
-
-    def _was_busy(self, *, stalled: bool) -> bool:
-        before_s, self._looked_s = self._looked_s, time.monotonic()
-        own_s, self._own_s = self._own_s, _measure_own()
-        used_s = self._own_s - own_s
-        if not stalled:
-            self._others_s = None
+        with contextlib.suppress(OSError):
+            before_s, self._looked_s = self._looked_s, time.monotonic()
+            own_s, self._own_s = self._own_s, _measure_own()
+            used_s = self._own_s - own_s
+            others_s, self._others_s = self._others_s, _measure_descendants() if stalled else None
+            if others_s is not None and self._others_s is not None:  # a new process, such as a compiler, counts whole
+                used_s += sum(now_s - others_s.get(pid, 0.0) for pid, now_s in self._others_s.items())
             return used_s >= _BUSY * (self._looked_s - before_s)
-        others_s, self._others_s = self._others_s, _measure_descendants()
-        if others_s is not None:  # a process that is new, such as a compiler, counts as a whole
-            used_s += sum(now_s - others_s.get(pid, 0.0) for pid, now_s in self._others_s.items())
-        return used_s >= _BUSY * (self._looked_s - before_s)
+        return True
 
     def waits_for_disk(self) -> bool:
         """Tell whether the thread is in uninterruptible sleep, as in reads and writes of disks and network folders."""
         with contextlib.suppress(OSError):
-            stat = Path(f"/proc/self/task/{self._thread}/stat").read_text()
-            return stat.rpartition(")")[2].split()[0] == "D"
+            return read_stat(f"self/task/{self._thread}")[0] == "D"
         return False
 
 
@@ -87,7 +79,7 @@ def _measure_descendants() -> dict[int, float]:
     used = {}
     for pid in list_descendants(os.getpid()) if Path("/proc/self").exists() else ():
         with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            fields = read_stat(pid)
             used[pid] = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
     return used
 

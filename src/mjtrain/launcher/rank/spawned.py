@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mjtrain.launcher.failure import shorten, summarise
+from mjtrain.launcher.failure import shorten
 from mjtrain.launcher.faults.injector import make_heartbeat
 from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
@@ -21,7 +21,7 @@ from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.launcher.rank.rank_rendezvous import is_complaint, open_job_store
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import SHORTAGES, RequestError
+from mjtrain.runtime.errors import SHORTAGES, RequestError, summarise
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.standard_streams import flush_standard_streams
 

@@ -4,7 +4,8 @@ import re
 from collections import Counter
 from typing import Any
 
-from mjtrain.launcher.failure import final_message, summarise
+from mjtrain.launcher.failure import final_message
+from mjtrain.runtime.errors import summarise
 from mjtrain.runtime.rank import RankContext
 from mjtrain.tools.doctor.finding import Finding, failure, grade, ok, skipped, warning
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mjtrain.runtime.errors import summarise
 from mjtrain.sim.drawing.video import Video
 
 
@@ -40,8 +41,7 @@ def guard(action: Callable[[], Any]) -> Any:
     try:
         return action()
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        raise WriterError(reason) from error
+        raise WriterError(summarise(error)) from error
 
 
 def scalars(metrics: dict[str, Any]) -> dict[str, float]:
