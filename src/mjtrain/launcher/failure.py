@@ -231,9 +231,8 @@ def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunRe
     try:
         plain, stop_signal = message["failure"], message["stop_signal"]
         if plain is None:
-            value = body if message["finished"] else None
             result = RunResult(
-                value=value,
+                value=body if message["finished"] else None,
                 stop_signal=stop_signal,
                 not_saved_s=message.get("not_saved_s"),
                 paused=message["paused"],

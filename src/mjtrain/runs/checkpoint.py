@@ -56,7 +56,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
             if writer.error is None:
                 raise
             raise writer.error from None  # torch only reports that its stream failed
-        file.write(MAGIC + writer.digest())
+        file.write(MAGIC + writer.hash.digest())
 
 
 def _share_names(value: Any) -> Any:
@@ -77,7 +77,7 @@ class _HashingWriter(io.RawIOBase):
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__()
         self._file = file
-        self._hash = hashlib.sha256()
+        self.hash = hashlib.sha256()
         self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
@@ -88,12 +88,8 @@ class _HashingWriter(io.RawIOBase):
         except OSError as error:
             self.error = error
             raise
-        self._hash.update(data)
+        self.hash.update(data)
         return len(data)
-
-    def digest(self) -> bytes:
-        """Return the SHA-256 of everything written so far."""
-        return self._hash.digest()
 
 
 def read_checkpoint(path: Path) -> bytes:

@@ -1,7 +1,6 @@
 """What recorded environments have that new ones may not: a run that was trained with it must keep loading."""
 
 from dataclasses import replace
-from typing import Any
 
 from mjtrain.config import ActuatorConfig, EnvConfig, EventTerm, SensorConfig, TerminationTerm, to_plain
 from mjtrain.env.term_check import find_term_problems
@@ -54,15 +53,11 @@ def _read_actuator(actuator: ActuatorConfig) -> ActuatorConfig:
 
 
 def _read_termination(term: TerminationTerm) -> TerminationTerm:
-    if _name(term) != "mjtrain.mdp.terminations:joint_out_of_range" or term.params.get("limit") is None:
+    if to_plain(term.func) != "mjtrain.mdp.terminations:joint_out_of_range" or term.params.get("limit") is None:
         return term
     return replace(term, params={name: value for name, value in term.params.items() if name not in ("low", "high")})
 
 
 def _is_idle(term: EventTerm) -> bool:
     """Whether an event pushes where an episode begins, which ends pushes."""
-    return _name(term) == "mjtrain.mdp.events:apply_body_impulse" and term.mode != "interval"
-
-
-def _name(term: Any) -> Any:
-    return to_plain(term.func)
+    return to_plain(term.func) == "mjtrain.mdp.events:apply_body_impulse" and term.mode != "interval"

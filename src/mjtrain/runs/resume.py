@@ -63,7 +63,9 @@ def preview_run(config: TrainConfig) -> FoundRun:
     resumed, notices, url = find_resumed_here(config), [], config.run.checkpoint_url
     with _naming_url(config):
         if is_url(config.run.resume):
-            _check_iterations(config, _require_stored(str(config.run.resume)))
+            if not (stored := find_stored_iteration(str(config.run.resume))):
+                raise RequestError(f"--resume {config.run.resume}: no checkpoint found")
+            _check_iterations(config, stored)
         elif resumed is not None:
             check_same_learner(config, resumed)
         elif url is None or local_folder(url) is None:
@@ -77,12 +79,6 @@ def preview_run(config: TrainConfig) -> FoundRun:
         reason = f"{nearest_existing(folder)} is not a folder in which this user may write"
         raise RequestError(f"--log-root {config.run.log_root}: cannot be written ({reason})")
     return FoundRun(run_dir=resumed or name_run_dir(config), notices=tuple(notices))
-
-
-def _require_stored(url: str) -> int:
-    if not (stored := find_stored_iteration(url)):
-        raise RequestError(f"--resume {url}: no checkpoint found")
-    return stored
 
 
 def find_resumed_here(config: TrainConfig) -> Path | None:
@@ -126,8 +122,16 @@ def find_or_make_run(config: TrainConfig) -> FoundRun:
         RequestError: The run does not exist, it is complete, or a new one would overwrite a stored one.
         StorageError: The storage cannot be reached, and what is there decides.
     """
+    resume = config.run.resume
     with _naming_url(config):
-        return _find_or_make(config)
+        if resume == "auto":
+            return _find_own(config)
+        if resume is None:
+            return _make_new(config, *_check_vacant(config))
+        if is_url(resume):
+            _check_iterations(config, find_stored_iteration(str(resume)))
+            return _download(config, str(resume))
+        return find_local_run(config)
 
 
 @contextlib.contextmanager
@@ -140,18 +144,6 @@ def _naming_url(config: TrainConfig) -> Iterator[None]:
         flag = "--resume" if is_url(config.run.resume) else "--checkpoint-url"
         kind = RequestError if isinstance(error, StorageRefusedError) else StorageError
         raise kind(f"{flag} {url}: {error}") from error
-
-
-def _find_or_make(config: TrainConfig) -> FoundRun:
-    resume = config.run.resume
-    if resume == "auto":
-        return _find_own(config)
-    if resume is None:
-        return _make_new(config, *_check_vacant(config))
-    if is_url(resume):
-        _check_iterations(config, find_stored_iteration(str(resume)))
-        return _download(config, str(resume))
-    return find_local_run(config)
 
 
 def find_local_run(config: TrainConfig) -> FoundRun:

@@ -218,15 +218,14 @@ def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
     Returns:
         The environment, and a line for each file or folder that has changed.
     """
-    places, notices = {}, []
+    places, notices, copies = {}, [], find_copies(run_dir)
     for place, kept in read_params(run_dir, "data").items():
-        copy = None if kept["copy"] is None else run_dir.absolute() / kept["copy"]
-        copy = copy if copy is not None and copy.exists() else None
+        copy = copies.get(place)
         there = kind_of(Path(place)) != 0
         if there and not _has_changed(Path(place), kept):
             continue
         if copy is not None:
-            places[place] = str(copy)
+            places[place] = copy
         if there:
             used = f"; using the copy in the run, {copy}" if copy is not None else ", and the run has no copy"
             notices.append(f"data: {place} is not what the run was trained with{used}")

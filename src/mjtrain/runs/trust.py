@@ -136,11 +136,8 @@ def remember(task: str | None, env: AnyEnvConfig, agent: AgentConfig) -> None:
         return
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, "".join(f"{spec}\n" for spec in new).encode())
-        finally:
-            os.close(descriptor)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab") as named:
+            named.write("".join(f"{spec}\n" for spec in new).encode())
     except OSError:
         return  # the run is trained all the same; to open it in another process takes --trust-run
 

@@ -61,8 +61,7 @@ def rank_scope(
         if context.device != "cpu":
             torch.cuda.set_device(context.device)
         if backend is not None:
-            with _explaining_absence(context, rendezvous):
-                _join_group(context, backend, rendezvous, timeout_s)
+            _join_group(context, backend, rendezvous, timeout_s)
         yield
         # Not after an exception: the others would report a lost connection before this rank has reported the cause.
         if backend is not None:
@@ -116,39 +115,29 @@ def _join_group(
     timeout_s: float,
 ) -> None:
     where = {"init_method": rendezvous} if isinstance(rendezvous, str) else {"store": rendezvous}
-    dist.init_process_group(
-        backend,
-        rank=context.rank,
-        world_size=context.world_size,
-        timeout=timedelta(seconds=timeout_s),
-        # NCCL then connects here, and not in the first collective, so that its errors come at the start.
-        device_id=torch.device(context.device) if backend == "nccl" else None,
-        **where,  # pyright: ignore[reportArgumentType]
-    )
-    if backend == "gloo":
-        dist.barrier()  # a rank that left before all are connected would break the connections of the others
-
-
-@contextmanager
-def _explaining_absence(
-    context: RankContext,
-    rendezvous: "str | dist.Store | None",  # pyright: ignore[reportPrivateImportUsage]
-) -> Iterator[None]:
-    """Add to the error of a store that waits in vain where the ranks were to meet, and what to do."""
     try:
-        yield
-    except dist.DistStoreError as error:
+        dist.init_process_group(
+            backend,
+            rank=context.rank,
+            world_size=context.world_size,
+            timeout=timedelta(seconds=timeout_s),
+            # NCCL then connects here, and not in the first collective, so that its errors come at the start.
+            device_id=torch.device(context.device) if backend == "nccl" else None,
+            **where,  # pyright: ignore[reportArgumentType]
+        )
+        if backend == "gloo":
+            dist.barrier()  # a rank that left before all are connected would break the connections of the others
+    except dist.DistStoreError as error:  # a store waits in vain, and does not say where the ranks were to meet
         store = rendezvous
         while isinstance(store, dist.PrefixStore):  # pyright: ignore[reportPrivateImportUsage]
             store = store.underlying_store
-        if not isinstance(store, dist.TCPStore):  # pyright: ignore[reportPrivateImportUsage]
-            raise
-        first = str(error).partition("\n")[0]
-        error.args = (
-            f"not all {context.world_size} ranks came to {store.host}:{store.port} on the host of rank 0, or could "
-            f"reach each other ({first}): ports between the hosts may be closed; `mjtrain doctor` with the same launch "
-            "flags says which hosts cannot",
-        )
+        if isinstance(store, dist.TCPStore):  # pyright: ignore[reportPrivateImportUsage]
+            first = str(error).partition("\n")[0]
+            error.args = (
+                f"not all {context.world_size} ranks came to {store.host}:{store.port} on the host of rank 0, or could "
+                f"reach each other ({first}): ports between the hosts may be closed; `mjtrain doctor` with the same "
+                "launch flags says which hosts cannot",
+            )
         raise
 
 

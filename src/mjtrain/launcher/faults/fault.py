@@ -107,7 +107,7 @@ def _parse(text: str) -> Fault:
     elif "rank" in values:
         given["rank"] = _whole_number(flag, "rank", values["rank"], 0, f", or {EVERY_RANK}")
     if "seconds" in values:
-        given["seconds"] = _positive_number(flag, "seconds", values["seconds"])
+        given["seconds"] = _positive_seconds(flag, values["seconds"])
     return Fault(kind=kind, phase=values["phase"], **given)  # pyright: ignore[reportArgumentType]
 
 
@@ -119,13 +119,13 @@ def _whole_number(flag: str, key: str, value: str, least: int, otherwise: str = 
     return int(value)
 
 
-def _positive_number(flag: str, key: str, value: str) -> float:
+def _positive_seconds(flag: str, value: str) -> float:
     try:
         number = float(value)
     except ValueError:
         number = 0.0
     if not 0.0 < number < float("inf"):
-        raise RequestError(f"{flag}: {key} must be a number above 0")
+        raise RequestError(f"{flag}: seconds must be a number above 0")
     return number
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.launcher.faults.fault import Fault
-from mjtrain.launcher.faults.kinds import FAULTS, LASTING, Learner, Place
+from mjtrain.launcher.faults.kinds import FAULTS, LASTING, Place
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.event_log import read_lines, write_event
 from mjtrain.runtime.heartbeat import Heartbeat
@@ -28,7 +28,7 @@ def make_heartbeat(
     return Injector(due, context, run_dir, announce) if due else Heartbeat()
 
 
-def register_targets(env: Any, learner: Learner, checkpoint: Callable[[int], Path]) -> None:
+def register_targets(env: Any, learner: Any, checkpoint: Callable[[int], Path]) -> None:
     """Show the parts of a training to the faults that change them, see `Place`."""
     if isinstance(heartbeat.current, Injector):
         place = heartbeat.current.place

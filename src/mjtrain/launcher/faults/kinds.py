@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from mjtrain.launcher.faults.fault import Fault
 from mjtrain.runtime import files
@@ -23,14 +23,6 @@ _SPARE_MEMORY = 256 * _MEGABYTE
 
 class InjectedError(RuntimeError):
     """The exception of kind=raise."""
-
-
-class Learner(Protocol):
-    """What a fault needs of whatever learns."""
-
-    def policy_weights(self) -> dict[str, Any]:
-        """Return the weights of the networks, not copies of them."""
-        ...
 
 
 @dataclass(kw_only=True)
@@ -47,8 +39,8 @@ class Place:
     env: Any = None
     """Its environments: `mjtrain.env.env.Env`, or an external one."""
 
-    learner: Learner | None = None
-    """What learns in them."""
+    learner: Any = None
+    """What learns in them; its `policy_weights()` returns the weights of the networks, not copies of them."""
 
     checkpoint: Callable[[int], Path] | None = None
     """Returns the file of an iteration's checkpoint."""
@@ -109,7 +101,7 @@ def _nan(fault: Fault, place: Place) -> None:
         raise RuntimeError(f"--inject-fault {fault}: the networks of this learner cannot be changed from outside")
 
 
-def _find_weights(learner: Learner) -> Any:
+def _find_weights(learner: Any) -> Any:
     """Return the first weights of the critic, or else of any network, as the learner holds them."""
     weights = [(name, tensor) for name, tensor in _find_tensors(learner.policy_weights()) if tensor.ndim > 1]
     of_critic = [tensor for name, tensor in weights if name.startswith(("critic", "value"))]

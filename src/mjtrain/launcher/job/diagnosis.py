@@ -131,14 +131,9 @@ class Diagnosis:
                 is_attributed=not report["complaint"],
             )
         if spawner_exit_code is not None and not self._states:
-            how, _, _ = describe_exit(spawner_exit_code)
-            return self.explain_start(f"the process that starts its ranks {how}")
+            return self.explain_start(f"the process that starts its ranks {describe_exit(spawner_exit_code)[0]}")
         if exit_of_agent is not None:
-            agent_pid, exit_code = exit_of_agent
-            how, signum, _ = describe_exit(exit_code)
-            if signum == signal.SIGKILL and (reason := self._oom.explain(agent_pid)):
-                how += f", {reason}"
-            return self.explain_start(f"the process that starts its ranks {how}")
+            return self.explain_start(f"the process that starts its ranks {self._describe_exit(*exit_of_agent)[0]}")
         return self.explain_start("the processes that start its ranks have ended")
 
     def explain_hang(self, hang: Hang) -> Failure:
@@ -175,12 +170,17 @@ class Diagnosis:
 
     def _explain_exit(self, state: RankState) -> Failure:
         assert state.exit_code is not None
-        how, signum, exit_code = describe_exit(state.exit_code)
-        if signum == signal.SIGKILL and (reason := self._oom.explain(state.pid)):
-            how += f", {reason}"
+        how, signum, exit_code = self._describe_exit(state.pid, state.exit_code)
         how += f" (last known phase: {state.phase})"
         stack = self._read_stack(state)
         return self._blame(state, summary=how, phase="", detail=stack, signal=signum, exit_code=exit_code)
+
+    def _describe_exit(self, pid: int, exit_code: int) -> tuple[str, int | None, int | None]:
+        """Return what `describe_exit` does, with what the kernel knows about a SIGKILL."""
+        how, signum, status = describe_exit(exit_code)
+        if signum == signal.SIGKILL and (reason := self._oom.explain(pid)):
+            how += f", {reason}"
+        return how, signum, status
 
     def _blame(self, state: RankState, **fields: Any) -> Failure:
         log = self._logs.get(state.rank)

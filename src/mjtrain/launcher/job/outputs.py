@@ -13,7 +13,7 @@ import termios
 import threading
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Literal, Protocol
+from typing import IO, Literal
 
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.runtime.errors import RequestError
@@ -28,21 +28,6 @@ _MAX_LOG_PENDING = 1 << 24
 
 _CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]")
 """Escape sequences: colours and moves of the cursor."""
-
-
-class Sink(Protocol):
-    """Where the ranks' output goes."""
-
-    @property
-    def congested(self) -> bool:
-        """Whether so much waits that no more should be read."""
-        ...
-
-    def write(self, stream: Stream, data: bytes) -> None:
-        """Queue output."""
-
-    def close(self, timeout_s: float) -> None:
-        """Write what is queued, as far as that is possible in time."""
 
 
 class Console:
@@ -105,6 +90,30 @@ def _descriptor(stream: IO[str] | None) -> int | None:
         return stream.fileno()
     except (OSError, ValueError):  # a file in memory, or one that is closed
         return None
+
+
+class RemoteConsole:
+    """The console of a launcher on another host."""
+
+    def __init__(self, connection: HostConnection) -> None:
+        self._connection = connection
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits that no more should be read."""
+        return self._connection.congested
+
+    def write(self, stream: Stream, data: bytes) -> None:
+        """Queue output."""
+        self._connection.send("output", data, stream=stream)
+
+    def close(self, timeout_s: float) -> None:
+        """Send what is queued, as far as that is possible in time."""
+        self._connection.flush(timeout_s)
+
+
+Sink = Console | RemoteConsole
+"""Where the ranks' output goes."""
 
 
 class RankOutput:
@@ -246,26 +255,6 @@ class LogFile:
                 with self._lock:
                     self._pending -= len(data)
                 data = self._queue.get()
-
-
-class RemoteConsole:
-    """The console of a launcher on another host."""
-
-    def __init__(self, connection: HostConnection) -> None:
-        self._connection = connection
-
-    @property
-    def congested(self) -> bool:
-        """Whether so much waits that no more should be read."""
-        return self._connection.congested
-
-    def write(self, stream: Stream, data: bytes) -> None:
-        """Queue output."""
-        self._connection.send("output", data, stream=stream)
-
-    def close(self, timeout_s: float) -> None:
-        """Send what is queued, as far as that is possible in time."""
-        self._connection.flush(timeout_s)
 
 
 def make_log_dir(log_dir: str) -> Path:

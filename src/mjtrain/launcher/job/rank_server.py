@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from mjtrain.launcher.ipc.event_loop import EventLoop
-from mjtrain.launcher.ipc.messages import MessageReader, Sender, check_message, listen, send_descriptors
+from mjtrain.launcher.ipc.messages import MessageReader, Sender, check_message, listen
 from mjtrain.launcher.job.health import RankState
 from mjtrain.launcher.job.outputs import LogFile, RankOutput, Sink
 from mjtrain.launcher.planning.plan import LaunchPlan
@@ -158,7 +158,7 @@ class RankServer:
         self._outputs.append(output)
         output.follow_size()
         with contextlib.suppress(OSError):  # it has ended already; reading from the connection will show that
-            send_descriptors(connection, output.write_ends)
+            socket.send_fds(connection, [b"\0"], output.write_ends)
         output.close_write_ends()
         for descriptor in output.streams:
             self._loop.watch(descriptor, partial(self._pump, output, descriptor))

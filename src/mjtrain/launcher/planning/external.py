@@ -191,10 +191,10 @@ def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode 
     for launcher in _RANK_LAUNCHERS:
         if launcher.rank in environ:
             return _read_launched(environ, launcher)
-    if any(name in environ for name in _NODE_VARIABLES):
-        return _read_node(environ)
+    if there := [name for name in _NODE_VARIABLES if name in environ]:
+        return _read_node(environ, _NODE_VARIABLES, f"{there[0]} is set, as in one node of a job")
     if "PET_NODE_RANK" in environ:
-        return _read_kubeflow(environ)
+        return _read_node(environ, _KUBEFLOW_VARIABLES, "PET_NODE_RANK is set, as in one node of Kubeflow's job")
     if "SM_HOSTS" in environ:
         return _read_sagemaker(environ)
     _refuse_unnumbered(environ)
@@ -269,12 +269,6 @@ def _read_launched(environ: Mapping[str, str], launcher: _RankLauncher) -> Exter
         master_addr=address,
         master_port=_read(environ, "MASTER_PORT") if port else _FIRST_PORT + zlib.crc32(str(job).encode()) % _NUM_PORTS,
     )
-
-
-def _read_kubeflow(environ: Mapping[str, str]) -> ExternalNode | None:
-    _require(environ, _KUBEFLOW_VARIABLES, "PET_NODE_RANK is set, as in one node of Kubeflow's job")
-    node_rank, num_nodes = _read_place(environ, "PET_NODE_RANK", "PET_NNODES")
-    return _make_node(environ, node_rank, num_nodes, environ["PET_MASTER_ADDR"], _read(environ, "PET_MASTER_PORT"))
 
 
 def _read_sagemaker(environ: Mapping[str, str]) -> ExternalNode | None:
@@ -353,11 +347,12 @@ def _read_ranks_per_node(command: Sequence[str]) -> str:
     return parser.parse_args(command[command.index(_JAX_LAUNCHER) + 1 :]).count
 
 
-def _read_node(environ: Mapping[str, str]) -> ExternalNode | None:
-    there = next(name for name in _NODE_VARIABLES if name in environ)
-    _require(environ, _NODE_VARIABLES, f"{there} is set, as in one node of a job")
-    node_rank, num_nodes = _read_place(environ, "RANK", "WORLD_SIZE")
-    return _make_node(environ, node_rank, num_nodes, environ["MASTER_ADDR"], _read(environ, "MASTER_PORT"))
+def _read_node(environ: Mapping[str, str], names: tuple[str, str, str, str], why: str) -> ExternalNode | None:
+    """Read a node's rank, the number of nodes, and node 0's address and port from variables, in this order."""
+    _require(environ, names, why)
+    rank, size, address, port = names
+    node_rank, num_nodes = _read_place(environ, rank, size)
+    return _make_node(environ, node_rank, num_nodes, environ[address], _read(environ, port))
 
 
 def _make_node(

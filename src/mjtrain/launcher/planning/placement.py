@@ -64,6 +64,8 @@ def resolve_gpu_ids(gpu_ids: GpuIds, visible: tuple[str, ...]) -> tuple[int, ...
     return gpu_ids
 
 
+_NO_GPU = "no GPU is visible: running on the CPU (pass --gpu-ids None to silence this)"
+
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -188,9 +190,9 @@ def plan_external_rank(
             )
         gpu = 0  # as with srun --gpus-per-task 1: each task sees its own GPU only
     num_threads, notices = _share_cores(environ, external, num_cores)
-    rank = _make_rank(
-        config,
+    rank = RankContext(
         rank=external.rank,
+        seed=config.seed + external.rank,
         local_rank=external.local_rank,
         world_size=external.world_size,
         local_world_size=external.local_world_size,
@@ -275,9 +277,9 @@ def _number_ranks(config: LaunchConfig, shares: Sequence[_Share]) -> tuple[RankC
     counts = [share.num_ranks for share in shares]
     places = [(node_rank, local_rank) for node_rank, count in enumerate(counts) for local_rank in range(count)]
     return tuple(
-        _make_rank(
-            config,
+        RankContext(
             rank=rank,
+            seed=config.seed + rank,
             local_rank=local_rank,
             world_size=len(places),
             local_world_size=shares[node_rank].num_ranks,
@@ -287,10 +289,6 @@ def _number_ranks(config: LaunchConfig, shares: Sequence[_Share]) -> tuple[RankC
         )
         for rank, (node_rank, local_rank) in enumerate(places)
     )
-
-
-def _make_rank(config: LaunchConfig, *, rank: int, **fields: Any) -> RankContext:
-    return RankContext(rank=rank, seed=config.seed + rank, **fields)
 
 
 def _make_plan(
@@ -311,7 +309,7 @@ def _make_plan(
         min_ranks=config.min_ranks,
         min_hosts=config.min_hosts,
         rejoin_at_save=config.rejoin_at_save,
-        notices=_notices(config, on_gpu=bool(used_gpus)),
+        notices=(_NO_GPU,) if config.gpu_ids == "auto" and not used_gpus else (),
         **{"environ": {}, "log_dir": None, **fields},
     )
 
@@ -323,12 +321,6 @@ def _resolve_backend(config: LaunchConfig, used_gpus: tuple[str, ...]) -> Litera
         # NCCL takes two MIG slices of one GPU for the same device, and refuses.
         return "nccl" if used_gpus and not any(map(is_mig, used_gpus)) else "gloo"
     return config.backend
-
-
-def _notices(config: LaunchConfig, *, on_gpu: bool) -> tuple[str, ...]:
-    if config.gpu_ids != "auto" or on_gpu:
-        return ()
-    return ("no GPU is visible: running on the CPU (pass --gpu-ids None to silence this)",)
 
 
 def _rank_environ(share: _Share, interface: str | None) -> dict[str, str]:

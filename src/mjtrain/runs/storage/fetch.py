@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 from mjtrain.runs.best_checkpoint import BEST_FILE, parse_best, write_best
-from mjtrain.runs.checkpoint import checkpoint_path, has_valid_checksum
+from mjtrain.runs.checkpoint import checkpoint_iteration, checkpoint_path, has_valid_checksum
 from mjtrain.runs.storage.publish import read_latest
-from mjtrain.runs.storage.record import LATEST, Latest, has_content, newest_first, object_iteration
+from mjtrain.runs.storage.record import LATEST, Latest, newest_first, object_iteration, object_name
 from mjtrain.runs.storage.store import Storage, local_folder
 from mjtrain.runtime.event_log import METRICS_FILE
 from mjtrain.runtime.files import replacing, write_whole
@@ -89,7 +89,7 @@ def _download(storage: Storage, name: str, size: int, path: Path) -> str | None:
     try:
         with replacing(path) as file:
             sha256 = storage.download(name, size, file)
-            if not has_content(name, sha256):
+            if name != object_name(checkpoint_iteration(path), sha256):
                 raise _OtherContentError(f"its SHA-256 is {sha256[:16]}…, which is not the one in its name")
             if not has_valid_checksum(file):
                 raise _OtherContentError("it is not a complete checkpoint")

@@ -57,11 +57,6 @@ def object_iteration(name: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def has_content(name: str, sha256: str) -> bool:
-    """Whether an object of this name must have this SHA-256."""
-    return name.endswith(f"-{sha256[:16]}.pt")
-
-
 def newest_first(names: list[str], latest: Latest | None) -> list[str]:
     """Order the checkpoints among names; among those of one iteration, the one that latest.json names comes first."""
     found = [(iteration, name) for name in names if (iteration := object_iteration(name)) is not None]

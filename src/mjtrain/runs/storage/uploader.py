@@ -51,31 +51,29 @@ class Uploader:
         """
         self._url = url
         self._settings = {"url": url, "keep": keep, "session": session, "is_new": is_new}
-        self._process = self._start()
+        self._start()
         self._buffer = b""
         self._unsettled: dict[Slot, Path] = {}
         self._lost: dict[Slot, tuple[Path, str]] = {}
         self._last_error = "no answer yet"
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mjtrain.runs.storage.upload_process"],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # a signal from the terminal must not end the upload of the last checkpoint
         )
-        assert process.stdout is not None
-        os.set_blocking(process.stdout.fileno(), False)
-        self._tell(process, self._settings)
-        return process
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._tell(self._settings)
 
-    @staticmethod
-    def _tell(process: subprocess.Popen[bytes], message: dict[str, Any]) -> None:
-        assert process.stdin is not None
+    def _tell(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # the next read of its output reports that it ended
-            process.stdin.write(json.dumps(message).encode() + b"\n")
-            process.stdin.flush()
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
 
     @property
     def missing(self) -> str | None:
@@ -93,7 +91,7 @@ class Uploader:
         if self._process.poll() is not None:
             waiting = self._unsettled.get("best") or self._lost.get("best", (None,))[0]
             best = best or waiting  # the process that ended cannot upload it any more
-            self._process = self._start()
+            self._start()
         self._submit(path, "newest")
         if best is not None:
             self._submit(best, "best")
@@ -105,7 +103,7 @@ class Uploader:
     def _submit(self, path: Path, slot: Slot) -> None:
         self._unsettled[slot] = path
         self._lost.pop(slot, None)
-        self._tell(self._process, {"path": str(path), **({"is_best": True} if slot == "best" else {})})
+        self._tell({"path": str(path), **({"is_best": True} if slot == "best" else {})})
 
     def poll_events(self) -> list[UploadEvent]:
         """Return the events since the last call; does not wait."""
@@ -148,7 +146,7 @@ class Uploader:
         """Wait until the last checkpoint is uploaded, and return the events."""
         if not self._unsettled:
             return self.poll_events()
-        self._tell(self._process, {"hurry": True})
+        self._tell({"hurry": True})
         events = []
         deadline = time.monotonic() + timeout_s
         while self._unsettled and time.monotonic() < deadline:
