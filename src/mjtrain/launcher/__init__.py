@@ -77,11 +77,7 @@ def _check_function(fn: Callable[..., Any]) -> None:
 
 
 def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, ...]:
-    """Probe the hosts of --hostnames; empty if none are named.
-
-    Raises:
-        RequestError: Some cannot be used; further problems are notes.
-    """
+    """Probe the hosts of --hostnames; empty if none are named."""
     counts = resolve_hostnames(config, _read_environ())
     if not counts:
         return ()

@@ -80,8 +80,6 @@ def run_spawned(
     It is also called again, and that is not counted, where it has paused because hosts wait to be taken in.
 
     Raises:
-        RequestError: The log folder cannot be written, the working directory was deleted, or a rank found that the
-            request is wrong.
         Exception: The first exception that any rank raised.
         RankFailedError: A rank ended without one, or hung.
         KeyboardInterrupt: The job was stopped by SIGINT.

@@ -40,11 +40,7 @@ def parse_best(content: bytes) -> BestCheckpoint | None:
 
 
 def write_best(run_dir: Path, best: BestCheckpoint) -> None:
-    """Record the best checkpoint of a run, atomically.
-
-    Raises:
-        OSError: It could not be written; what was recorded before stays.
-    """
+    """Record the best checkpoint of a run, atomically."""
     write_whole(run_dir / BEST_FILE, best.to_json())
 
 

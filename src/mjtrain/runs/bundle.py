@@ -74,11 +74,7 @@ def write_manifest(folder: Path, task: str) -> None:
 
 
 def parse_manifest(data: bytes, place: str) -> Manifest:
-    """Read the list of files, the content of bundle.json.
-
-    Raises:
-        BundleError: It is not one, or lists what must not be in a bundle; the message names the place.
-    """
+    """Read bundle.json; raises a BundleError that names the place if it lists what must not be in a bundle."""
     try:
         content = json.loads(data[: MAX_MANIFEST_BYTES + 1])
         number, task = content["format"], str(content["task"])

@@ -21,7 +21,6 @@ def write_card(
     """Write README.md.
 
     Args:
-        folder: The bundle.
         launch: Content of its params/launch.yaml.
         content: Content of its weights.
         figures: What `play` reported; None for no figures.

@@ -12,11 +12,7 @@ from mjtrain.runtime.files import read_regular
 
 
 def split_hub(place: str) -> tuple[dict[str, Any], str]:
-    """Split hf://[datasets/]user/repo[@revision][/folder].
-
-    Returns:
-        The repository, as arguments of the library, and the folder.
-    """
+    """Split hf://[datasets/]user/repo[@revision][/folder] into arguments of the library and the folder."""
     path = place.removeprefix("hf://").strip("/")
     kind = "dataset" if path.startswith("datasets/") else None
     repo, _, folder = path.removeprefix("datasets/").partition("/")

@@ -56,7 +56,6 @@ def open_bundle(place: str) -> Path:
     The folder is below ~/.cache/mjtrain/policies, or below $XDG_CACHE_HOME, under a name that its content decides.
 
     Raises:
-        RequestError: The bundle does not exist, is damaged, or holds files that are not allowed.
         OutsideError: The place cannot be reached.
     """
     read = _make_reader(place)
@@ -87,11 +86,7 @@ def pull_bundle(place: str, folder: Path) -> Manifest:
 
 
 def push_bundle(folder: Path, destination: str) -> None:
-    """Copy a bundle to a place.
-
-    Args:
-        folder: The bundle, as `open_bundle` or `write_manifest` left it.
-        destination: A URL as `check_destination` allows it, a .zip file or a folder.
+    """Copy a bundle to a place: a URL as `check_destination` allows it, a .zip file or a folder.
 
     Raises:
         OutsideError: The place cannot be reached, or refuses.
@@ -319,7 +314,6 @@ def has_pretrained(task: str) -> bool:
 
 
 def _find_pretrained(task: str) -> Path:
-    """Return the folder of the bundle that an installed package has for a task."""
     found = {entry.name.lower(): entry for entry in find_entry_points(GROUP)}
     entry = found.get(task.lower())
     if entry is None:

@@ -38,14 +38,7 @@ class CheckpointError(RequestError):
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint atomically: the file is either the old one or the complete new one.
-
-    Args:
-        content: Tensors, numbers, strings, and lists and dictionaries of them.
-
-    Raises:
-        OSError: It could not be written; the file that was there before is unchanged.
-    """
+    """Write tensors and plain values atomically: the file is either the old one or the complete new one."""
     import torch
 
     with replacing(path) as file:
@@ -93,11 +86,7 @@ class _HashingWriter(io.RawIOBase):
 
 
 def read_checkpoint(path: Path) -> bytes:
-    """Read a file and verify its checksum.
-
-    Raises:
-        CheckpointError: The file does not exist, or its checksum is missing or wrong.
-    """
+    """Read a file and verify its checksum, which must not be missing."""
     data = _read(path)
     if not data[-_TRAILER_SIZE:].startswith(MAGIC):
         raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of mjtrain (it ends without a checksum)")
@@ -145,11 +134,7 @@ def _read(path: Path) -> bytes:
 
 
 def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
-    """Turn the bytes of a checkpoint of any format into its content in the current one, without running code.
-
-    Raises:
-        CheckpointError: They are not a complete checkpoint of plain values, or of another format.
-    """
+    """Turn the bytes of a checkpoint into its content, without running code."""
     import torch
 
     try:
@@ -199,11 +184,7 @@ def list_checkpoints(run_dir: Path) -> list[Path]:
 
 
 def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
-    """Find the newest checkpoint of a run whose checksum is right.
-
-    Returns:
-        The file, or None; and a line for each newer file that says why it is not valid.
-    """
+    """Return the newest checkpoint of a run whose checksum is right, and lines on why each newer one is not valid."""
     gone: set[Path] = set()
     while True:
         problems = []
@@ -223,14 +204,7 @@ def find_valid_checkpoint(run_dir: Path) -> tuple[Path | None, list[str]]:
 
 
 def require_checkpoint(run_dir: Path, what: str) -> tuple[Path, list[str]]:
-    """Return what `find_valid_checkpoint` does, with a file.
-
-    Args:
-        what: Names the run at the beginning of the error.
-
-    Raises:
-        RequestError: The run has no valid checkpoint.
-    """
+    """Return what `find_valid_checkpoint` does, with a file; `what` names the run at the beginning of the error."""
     path, problems = find_valid_checkpoint(run_dir)
     if path is None:
         raise RequestError(f"{what}: {'; '.join(problems) or 'no checkpoint found in it'}")

@@ -176,14 +176,13 @@ def begin_start(run_dir: Path, session: str, start: int) -> None:
 
 
 def check_claim(run_dir: Path, session: str, start: int | None = None) -> None:
-    """Raise an error if another process has claimed a run directory since; a file that is gone or damaged is none.
+    """Raise a RunTakenError if another process, or a later start of this job, has claimed a run directory since.
+
+    A file that is gone or damaged is not a claim.
 
     Args:
         session: That of the claim of this job; empty for none.
         start: The start of the job that asks; None if that does not matter.
-
-    Raises:
-        RunTakenError: Another process, or a later start of this job, trains there.
     """
     holder = read_holder(run_dir) if session else None
     if holder is None:

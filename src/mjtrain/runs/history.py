@@ -129,7 +129,6 @@ def summarise_run(run_dir: Path) -> RunSummary:
 
 
 def _find_state(run_dir: Path, end: dict[str, Any] | None, host: str | None, *, is_whole: bool) -> tuple[State, str]:
-    """Decide how a run ended, and what there is to say about it."""
     if is_claimed(run_dir):
         return "running", ""
     if end is not None:

@@ -32,14 +32,10 @@ def resolve_motions(
 
     Args:
         kept: Copies that a run has, by `name_place`; these places are not asked.
-        again: See `find_motion`.
+        again: See `find_motion`, whose errors this raises.
 
     Returns:
         The environment; and the files by `name_place`.
-
-    Raises:
-        RequestError: A place has no such motion.
-        OutsideError: A place cannot be reached.
     """
     files: dict[str, str] = {}
     for command, place in list_places(env):
@@ -108,7 +104,6 @@ def find_motion(place: str, *, again: bool = True) -> Path:
             change, so it never is.
 
     Raises:
-        RequestError: The place has no such motion, it arrived damaged, or it is too large.
         OutsideError: The place cannot be reached.
     """
     if not is_motion_place(place):
@@ -151,7 +146,6 @@ def _is_artifact(place: str) -> bool:
 
 
 def _fetch(place: str) -> tuple[str, bytes]:
-    """Return name and content of a motion's file."""
     from mjtrain.motion.files import SUFFIXES  # imports MuJoCo
     from mjtrain.motion.npz import MAX_MIB
 

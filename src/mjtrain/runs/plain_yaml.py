@@ -31,21 +31,12 @@ def parse_yaml(text: str | bytes) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Parse a file, as `parse_yaml` does.
-
-    Raises:
-        OSError: It cannot be read, or is not a regular file.
-        yaml.YAMLError: It is not valid, or too large.
-    """
+    """Parse a regular file, as `parse_yaml` does."""
     return parse_yaml(read_regular(path, MAX_BYTES + 1))
 
 
 def read_given_yaml(path: Path, flag: str) -> Any:
-    """Parse a file that a flag of a command names; a pipe will do.
-
-    Args:
-        flag: The flag and its value, for errors.
-    """
+    """Parse a file that a flag of a command names; a pipe will do. `flag` is the flag with its value, for errors."""
     try:
         return parse_yaml(path.read_bytes())
     except OSError as error:

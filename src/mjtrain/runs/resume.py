@@ -53,8 +53,6 @@ class FoundRun:
 def preview_run(config: TrainConfig) -> FoundRun:
     """Check what `find_or_make_run` checks, without writing anything or asking a bucket at --checkpoint-url.
 
-    Raises as that does.
-
     Returns:
         The run on this machine that would be resumed, or a new one whose directory does not exist yet.
     """
@@ -119,7 +117,6 @@ def find_or_make_run(config: TrainConfig) -> FoundRun:
     """Find the directory of the run that --resume and --checkpoint-url ask for, or make one.
 
     Raises:
-        RequestError: The run does not exist, it is complete, or a new one would overwrite a stored one.
         StorageError: The storage cannot be reached, and what is there decides.
     """
     resume = config.run.resume
@@ -187,7 +184,6 @@ def _check_vacant(config: TrainConfig) -> list[str]:
 
 
 def _download(config: TrainConfig, url: str) -> FoundRun:
-    """Download a stored run's newest checkpoint into a new run directory."""
     found = _make(config)
     with removing_on_refusal(found.run_dir, found.made, started="", errors=(RequestError, StorageError)):
         checkpoint, lines = fetch_checkpoint(url, found.run_dir)

@@ -84,9 +84,6 @@ def save_params(run_dir: Path, **params: Any) -> None:
     """Write each keyword argument, plain values, to params/{keyword}.yaml; a file is the old one or the new one.
 
     Files of an earlier start that differ are kept in params/previous/{time of that start}.
-
-    Raises:
-        OSError: They cannot be written.
     """
     folder = run_dir / "params"
     folder.mkdir(exist_ok=True)

@@ -70,11 +70,7 @@ def _label(module: str, path: str) -> str:
 
 
 def save_code(run_dir: Path, files: Mapping[str, str]) -> None:
-    """Copy Python files, as `list_code` gives them, into a run. Copies that differ move to code/previous/NUMBER.
-
-    Raises:
-        OSError: The run directory cannot be written.
-    """
+    """Copy Python files, as `list_code` gives them, into a run. Copies that differ move to code/previous/NUMBER."""
     folder = run_dir / CODE_DIR
     contents = {label: _read(Path(path)) for label, path in files.items()}
     changed = {
@@ -120,9 +116,6 @@ def save_data(run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = Mappin
 
     Returns:
         A line for each that is too large to be copied.
-
-    Raises:
-        OSError: The run directory cannot be written.
     """
     record, notices, room = {}, [], digests.MAX_DATA_MIB * 2**20
     for place in dict.fromkeys(_list_data(env)):
@@ -263,11 +256,7 @@ def _replace(value: Any, places: Mapping[str, str], *, in_params: bool) -> Any:
 
 
 def list_data_changes(run_dir: Path, env: AnyEnvConfig, origins: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """Compare the data that parameters name now with what a run recorded: a line for each difference.
-
-    Args:
-        origins: As of `save_data`.
-    """
+    """Compare the data that parameters name now with a run's record, by lines; `origins` as of `save_data`."""
     if not isinstance(env, EnvConfig):
         return []
     recorded = read_params(run_dir, "data")

@@ -33,8 +33,6 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         to be found and its task has no finished run, its run stays "auto"; `find_missing_teacher` names the task.
 
     Raises:
-        RequestError: The teacher is not there, read other terms than this task has for it, or is not that of the run
-            that is resumed.
         OutsideError: The place of a shared policy cannot be reached.
     """
     agent, algorithm = config.agent, config.agent.algorithm

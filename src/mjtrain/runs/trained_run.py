@@ -88,9 +88,6 @@ def find_trained_run(
         run: Run directory, or its name; or a bundle, see `bundle_places.is_place`.
         checkpoint: File; of a run also its name there. "best" or {run}/best: the best one of the run.
         trust: Whether the run may name code that is not known here, see `runs.trust`.
-
-    Raises:
-        RequestError: It does not exist, is damaged, or is of another task, or names code that is not known.
     """
     if is_place(task) or (run is not None and is_place(run)):
         return _open_bundle(task, run, checkpoint, trust=trust)
@@ -120,14 +117,7 @@ def is_run(place: str | Path) -> bool:
 
 
 def read_run(run_dir: Path, *, trust: bool = False) -> TrainedRun:
-    """Read what a run recorded, its task included; without a checkpoint.
-
-    Args:
-        trust: Whether the run may name code that is not known here, see `runs.trust`.
-
-    Raises:
-        RequestError: It is not a run, or a function of its terms is not there, or is not known.
-    """
+    """Read what a run recorded, its task included, without a checkpoint; `trust` as for `find_trained_run`."""
     task = recorded_task(load_params(run_dir, "launch")) or CUSTOM
     rule = Trust(run_dir=run_dir, task=str(task), is_named=False, everything=trust)
     return _read_run(rule, *_try_to_load(rule))
@@ -189,11 +179,7 @@ def _try_to_load(trust: Trust) -> tuple[TaskConfig | None, str | None]:
 
 
 def find_replayed_run(task: str, dump: str, *, trust: bool = False) -> TrainedRun:
-    """Find the task that a NaN dump was written for: as its run recorded it, or without a run as it is now.
-
-    Raises:
-        RequestError: The run is of another task, or unreadable, or names code that is not known.
-    """
+    """Find the task that a NaN dump was written for: as its run recorded it, or without a run as it is now."""
     run_dir = Path(dump).absolute().parent.parent
     if is_run(task):
         return _open_run_dir(Path(task).absolute(), None, None, trust=trust)

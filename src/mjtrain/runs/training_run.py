@@ -69,9 +69,6 @@ def record_run(run: TrainingRun, config: TrainConfig, left_out: tuple[str, ...] 
 
     Returns:
         A line if the run has no copy of its robot, and one for each file of data that it has no copy of.
-
-    Raises:
-        OSError: The run directory cannot be written.
     """
     env, notices = config.env, []
     if isinstance(env, EnvConfig):

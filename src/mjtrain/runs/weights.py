@@ -15,12 +15,7 @@ _KEY = "mjtrain"
 
 
 def write_weights(path: Path, content: Mapping[str, Any]) -> None:
-    """Write tensors and plain values, in nested mappings.
-
-    Raises:
-        RequestError: safetensors is missing.
-        OSError: The file cannot be written.
-    """
+    """Write tensors and plain values, in nested mappings."""
     require("weights to share", "share", "safetensors")
     from safetensors.torch import save
 
@@ -48,12 +43,7 @@ def read_networks(path: Path, device: str) -> dict[str, Any]:
 
 
 def read_weights(path: Path, device: str) -> dict[str, Any]:
-    """Read what `write_weights` wrote, with the tensors on a torch device.
-
-    Raises:
-        CheckpointError: It is not such a file.
-        RequestError: safetensors is missing.
-    """
+    """Read what `write_weights` wrote, with the tensors on a torch device; another file is a CheckpointError."""
     require(f"policy {path.name}", "share", "safetensors")
     from safetensors import safe_open
 

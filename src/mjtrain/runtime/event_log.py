@@ -71,13 +71,9 @@ def write_event(run_dir: Path, event: str, **fields: Any) -> None:
 
 
 def append_line(file: FileIO, row: dict[str, Any]) -> None:
-    """Append a line to a file that is open for reading and appending, after the end of one that was cut short.
-
-    Raises:
-        OSError: The line could not be written; the file is unchanged.
-    """
+    """Append a line to a file that is open for reading and appending; an OSError leaves the file unchanged."""
     size = file.seek(0, os.SEEK_END)
-    is_torn = False
+    is_torn = False  # whether the line before was cut short
     if size > 0:
         file.seek(-1, os.SEEK_END)
         is_torn = file.read(1) != b"\n"

@@ -15,11 +15,7 @@ _HELD = (errno.EAGAIN, errno.EACCES)
 
 
 def open_lock_file(path: Path) -> int:
-    """Open a file that is to be locked, and make it if it is missing; a link is not followed.
-
-    Raises:
-        OSError: It cannot be opened for writing, which locks between hosts need.
-    """
+    """Open a file for writing, as locks between hosts need; make it if it is missing. A link is not followed."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
@@ -47,11 +43,7 @@ def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Give the lock of an open file back, also where a fork of this process has inherited the file.
-
-    Raises:
-        OSError: The file system has no locks.
-    """
+    """Give the lock of an open file back, also where a fork of this process has inherited the file."""
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, 0, 0, 0, 0))
 
 

@@ -31,11 +31,7 @@ def shorten(path: Path) -> Path:
 
 
 def check_working_directory() -> None:
-    """Check that the working directory was not deleted: MKL would end the import of torch with other words.
-
-    Raises:
-        RequestError: It was.
-    """
+    """Check that the working directory was not deleted: MKL would end the import of torch with other words."""
     try:
         Path.cwd()
     except FileNotFoundError as error:
@@ -80,9 +76,6 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
     Yields:
         The new file, for writing and reading. Its name so far cannot be guessed, and no link is followed.
-
-    Raises:
-        OSError: It could not be written.
     """
     check = guards.get(path.parent, bool)
     check()
@@ -214,11 +207,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_regular(path: Path, limit: int | None = None) -> bytes:
-    """Read a file, or its first bytes; a device or a pipe, which may never end, is an error.
-
-    Raises:
-        OSError: It cannot be read, or is not a regular file.
-    """
+    """Read a file, or its first bytes; a device or a pipe, which may never end, is an OSError."""
     with open_regular(path) as file:
         return file.read() if limit is None else file.read(limit)
 

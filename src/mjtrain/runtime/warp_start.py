@@ -66,11 +66,7 @@ def start_warp(*, on_cpu: bool) -> None:
 
 
 def choose_kernel_cache() -> tuple[Path, bool]:
-    """Choose where Warp keeps compiled kernels: its usual folder or, if that cannot be written, a temporary one.
-
-    Returns:
-        The folder, and whether it replaces the usual one.
-    """
+    """Return Warp's folder for compiled kernels, and whether it is a temporary one, as the usual cannot be written."""
     asked = os.environ.get("WARP_CACHE_PATH")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - as Warp reads it
     usual = Path(asked or Path(home) / "warp")

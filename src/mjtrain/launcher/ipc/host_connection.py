@@ -89,11 +89,7 @@ class HostConnection:
         return None
 
     def receive(self) -> list[tuple[dict[str, Any], bytes]]:
-        """Return the messages that have arrived; call it when the connection is readable.
-
-        Raises:
-            ValueError: What arrived is not a message.
-        """
+        """Return what has arrived at a readable connection; raises a ValueError if that is not messages."""
         try:
             data = os.read(self._read, 1 << 16)
         except OSError:

@@ -130,8 +130,7 @@ class MessageReader:
         """Begin with an empty stream.
 
         Args:
-            max_line: Most bytes of a line.
-            max_body: Most bytes beside it; None for any number, from a process that this user has started.
+            max_body: Most bytes beside a line; None for any number, from a process that this user has started.
         """
         self._max_line, self._max_body = max_line, max_body
         self._buffer = bytearray()
@@ -143,11 +142,7 @@ class MessageReader:
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """Take in what came; yield each whole message with the bytes beside it.
-
-        Raises:
-            ValueError: What came is not a message, or is larger than allowed.
-        """
+        """Take in what came; yield each whole message with the bytes beside it."""
         self._buffer += data
         while self._message is not None or self._cut_line():
             assert self._message is not None
@@ -197,11 +192,7 @@ _FIELDS: dict[str, dict[str, type]] = {
 
 
 def check_message(message: dict[str, Any]) -> None:
-    """Check a message of a rank or of the torchrunx agent, whose process may be damaged.
-
-    Raises:
-        ValueError: It has another kind, or a field is missing or of another type.
-    """
+    """Raise a ValueError for what is not a message of a rank or of the torchrunx agent: its process may be damaged."""
     if message["kind"] not in _FIELDS:
         raise ValueError(f"a message {message['kind']!r}")
     for name, kind in _FIELDS[message["kind"]].items():

@@ -99,11 +99,7 @@ def find_holder(port: int) -> str:
 
 
 def connect_to(host: str, port: int, timeout_s: float, *, what: str) -> socket.socket:
-    """Connect to a host that may not be up yet.
-
-    Raises:
-        ConnectionError: It could not be reached; the message names it and says why.
-    """
+    """Connect to a host that may not be up yet; raises a ConnectionError that names it and says why it cannot be."""
     reason, deadline_s = "", time.monotonic() + timeout_s
     while (left_s := deadline_s - time.monotonic()) > 0:
         try:

@@ -102,11 +102,7 @@ class Supervisor:
         self._result: RunResult | None = None
 
     def run(self, environ: dict[str, str]) -> RunResult:
-        """Start the job that lies in the scratch folder, and supervise it until it is over.
-
-        Returns:
-            How it ended; no process of it is left, except those in `left`.
-        """
+        """Run the job that lies in the scratch folder to its end, with no process left except those in `left`."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._diagnosis.close)
             stack.enter_context(self._loop)
@@ -200,7 +196,6 @@ class Supervisor:
             self._suspect()
 
     def _on_injected(self, state: RankState, fault: str) -> None:
-        """Say that a fault is injected, and remember it for the cause."""
         if self._connection is None:
             self._injected.append(fault)
         else:  # the cause that it marks may be the complaint of another host

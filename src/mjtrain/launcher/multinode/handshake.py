@@ -48,24 +48,13 @@ class Caller:
         self.tell("who", nonce=self._nonce)
 
     def tell(self, kind: str, **fields: Any) -> None:
-        """Send a message, which fits into the buffer of a connection that is read at the other end.
-
-        Raises:
-            OSError: The connection is gone, or is not read.
-        """
+        """Send a message, which fits into the buffer of a connection that is read; raises an OSError if it is not."""
         data = encode_message(kind, b"", fields)
         if self.connection.send(data) != len(data):
             raise ConnectionError("the other end does not read")
 
     def hear(self, is_vacant: Callable[[int], bool]) -> bool:
-        """Take in what has arrived.
-
-        Returns:
-            Whether the caller has proved to be a node, and said what it wants.
-
-        Raises:
-            Exception: It is not one of the nodes.
-        """
+        """Take in what has arrived; return whether the caller has said what it wants, and raise if it is not a node."""
         data = self.connection.recv(1 << 16)
         if not data:
             raise ConnectionError("the connection was closed")

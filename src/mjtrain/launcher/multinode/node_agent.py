@@ -81,13 +81,7 @@ def _call(connection: HostConnection, message: dict[str, Any]) -> None:
 
 
 def describe_host(folder: str | None, *, with_gpus: bool, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield what this host has.
-
-    Args:
-        folder: What must be writable; None for nothing.
-        with_gpus: Whether to count the GPUs, which imports torch.
-        names: Hosts to resolve.
-    """
+    """Yield what this host has, with the addresses of the hosts that are named; to count GPUs imports torch."""
     yield {
         "hostname": socket.gethostname(),
         "python": platform.python_version(),

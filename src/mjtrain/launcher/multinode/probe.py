@@ -59,14 +59,7 @@ def select_environ(environ: Mapping[str, str], more: Sequence[str] = ()) -> dict
 
 
 def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None) -> tuple[Host, ...]:
-    """Probe all hosts at the same time.
-
-    Returns:
-        The hosts, in the same order, each with an address at which the others reach it.
-
-    Raises:
-        RequestError: Some cannot be used; the message has the first problem, and each further one is a note.
-    """
+    """Probe all hosts at the same time; return them in this order, each with an address at which others reach it."""
     facts, failed = _describe(names, config, folder, count=config.gpu_ids is not None, resolve=names)
     problems = [f"host {name}: {problem}" for name, problem in failed.items()]
     for name in names:
@@ -203,7 +196,6 @@ def list_differences(facts: Mapping[str, Any], folder: Path | None) -> list[str]
 
 
 def _find_address(name: str, facts: Mapping[str, Mapping[str, Any]], interface: str | None) -> str:
-    """Find the address at which the other hosts reach one of them."""
     mine, others = facts[name], [fact for other, fact in facts.items() if other != name]
     if interface is not None:
         address = mine["interfaces"].get(interface)

@@ -338,7 +338,6 @@ def add_local_world_size(environ: Mapping[str, str], ancestors: Iterable[Sequenc
 
 
 def _read_ranks_per_node(command: Sequence[str]) -> str:
-    """Return what --nproc_per_node is in a command line of skrl's launcher."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--nproc-per-node", "--nproc_per_node", dest="count", default="1")
     for words in (("--nnodes",), ("--node-rank", "--node_rank"), ("--coordinator-address", "--coordinator_address")):

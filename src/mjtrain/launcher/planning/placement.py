@@ -237,7 +237,6 @@ def workers_with_gpus(config: LaunchConfig) -> RequestError:
 
 
 def _share_of(host: Host, config: LaunchConfig) -> _Share:
-    """Decide which ranks run on one of several hosts."""
     try:
         ids = _choose_gpus(config, host)
     except RequestError as error:
@@ -324,7 +323,6 @@ def _resolve_backend(config: LaunchConfig, used_gpus: tuple[str, ...]) -> Litera
 
 
 def _rank_environ(share: _Share, interface: str | None) -> dict[str, str]:
-    """Return the variables that the spawned ranks of a host share."""
     return {
         "CUDA_VISIBLE_DEVICES": ",".join(share.gpus),
         "OMP_NUM_THREADS": str(share.num_threads),
@@ -338,6 +336,5 @@ def _interface_environ(interface: str | None) -> dict[str, str]:
 
 
 def _choose_log_dir(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of the plan that say where log files go."""
     asked = environ.get("TORCHRUNX_LOG_DIR", config.torchrunx_log_dir)
     return {"log_dir": asked or None, "log_below_run": asked is None}

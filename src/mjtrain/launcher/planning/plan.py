@@ -167,11 +167,7 @@ class LaunchPlan:
         return tuple(entry.strip() for entry in entries[index : index + 1])
 
     def for_run(self, run_dir: PurePath, *, restarts: int = 0) -> "LaunchPlan":
-        """Return the same plan for the run of a training.
-
-        Args:
-            run_dir: Where the run lives; log files go to {run_dir}/torchrunx unless another folder was chosen.
-        """
+        """Return the same plan for a run; log files go to {run_dir}/torchrunx unless another folder was chosen."""
         log_dir = str(run_dir / "torchrunx") if self.log_below_run else self.log_dir
         return replace(self.with_restarts(restarts), log_dir=log_dir, run_dir=str(run_dir))
 

@@ -211,11 +211,7 @@ def _open_store(
 
 
 def open_job_store(context: RankContext, master: tuple[str, int], timeout_s: float) -> "Store":
-    """Open the store of a job whose ranks mjtrain has started on several hosts; rank 0 serves it.
-
-    Raises:
-        ConnectionError: Rank 0 cannot be reached; the message names its host.
-    """
+    """Open the store of a job whose ranks mjtrain has started on several hosts; rank 0 serves it."""
     choose_gloo_interface(master[0])
     for_others = not is_local(master[0])
     store, _ = _open_store(master, timeout_s, serves=context.is_main, for_others=for_others, what="rank 0")

@@ -15,11 +15,7 @@ from mjtrain.runtime.machine import is_writable
 
 
 def find_stored_iteration(url: str) -> int:
-    """Return the newest iteration that is stored below a URL, 0 if there is none; nothing is verified.
-
-    Raises:
-        StorageError: The storage cannot be reached.
-    """
+    """Return the newest iteration that is stored below a URL, 0 if there is none; nothing is verified."""
     folder = local_folder(url)
     if folder is not None and _is_missing(folder) and is_writable(folder):
         return 0  # `Storage` would make it
@@ -48,9 +44,6 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
 
     Returns:
         The file, None if there is no valid checkpoint; and a line for each problem found.
-
-    Raises:
-        StorageError: The storage cannot be reached.
     """
     storage = Storage(url)
     latest, version = read_latest(storage)
@@ -72,7 +65,6 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
 
 
 def _compare(url: str, latest: Latest | None, names: list[str], *, is_damaged: bool) -> list[str]:
-    """Describe how latest.json differs from the stored objects."""
     if is_damaged:
         return [f"{url}/{LATEST} is damaged: using the newest valid checkpoint beside it"]
     if latest is None:

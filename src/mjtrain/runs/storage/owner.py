@@ -44,7 +44,6 @@ def take_url(storage: Storage, session: str, run: str, *, is_new: bool) -> None:
 
     Raises:
         TakenError: A new run finds that another one has just taken the URL, or has stored checkpoints there.
-        StorageError: The storage cannot be reached or refuses.
     """
     own = Owner(session=session, run=run, host=socket.gethostname(), time=time.time())
     for _ in range(_MAX_CONFLICTS):
