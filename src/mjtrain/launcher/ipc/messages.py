@@ -223,3 +223,11 @@ class Sender:
         """Send one message with bytes beside it; raises an OSError if the other end is gone."""
         with self._lock:
             self._connection.sendall(encode_message(kind, body, fields))
+
+
+def receive_descriptors(connection: socket.socket, count: int) -> list[int]:
+    """Take open files that the other end hands over; raises a ConnectionError if the other end is gone."""
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, count)
+    if len(descriptors) != count:
+        raise ConnectionError("the supervisor has closed the connection")
+    return descriptors

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from mjtrain.launcher.failure import shorten
 from mjtrain.launcher.faults.injector import make_heartbeat
 from mjtrain.launcher.ipc import pickling
-from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect
+from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS, in_forks
 from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
@@ -92,12 +92,9 @@ class SupervisorClient:
         self._connection = connect(scratch)
         self.sender = Sender(self._connection)
         self.sender.send("hello", rank=context.rank, pid=os.getpid(), host=socket.gethostname())
-        _, received, _, _ = socket.recv_fds(self._connection, 1, 2)
-        if len(received) != 2:
-            raise ConnectionError("the supervisor has closed the connection")
-        for stream, descriptor in zip((1, 2), received, strict=True):
-            os.dup2(descriptor, stream)
-            os.close(descriptor)
+        for stream, received in zip((1, 2), receive_descriptors(self._connection, 2), strict=True):
+            os.dup2(received, stream)
+            os.close(received)
         in_forks.append(self._disown)
         stacks = stack_file(scratch, context.rank).open("w")
         faulthandler.enable(stacks)
