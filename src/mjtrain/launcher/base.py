@@ -66,11 +66,7 @@ class Rendezvous(Protocol):
         ...
 
     def run(self, request: LaunchRequest) -> Any:
-        """Run this process's part of the job.
-
-        Returns:
-            What rank 0 returned; if this process is one rank of many, what this rank returned.
-        """
+        """Run this process's part of the job; return what rank 0 returned, or this rank if the process is one rank."""
         ...
 
     def close(self) -> None:
