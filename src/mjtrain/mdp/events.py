@@ -27,7 +27,6 @@ def reset_joints_by_offset(
     """Offset the position and velocity of a slide or hinge from their defaults by uniformly random amounts.
 
     Args:
-        joint: Name of the joint.
         position: Bounds of the position's offset, in m or rad.
         velocity: Bounds of the velocity's offset, in m/s or rad/s.
     """
@@ -42,7 +41,6 @@ def reset_joints_by_scale(env: Env, worlds: Worlds, *, joints: tuple[str, ...], 
     """Multiply the default position of each joint by a uniformly random factor.
 
     Args:
-        joints: Regular expressions over slides and hinges.
         factor: Bounds of the factor, drawn for each joint.
     """
     columns = env.engine.layout.qpos.select(joints)

@@ -2,8 +2,9 @@
 
 The phase of a foot runs from 0 to 1 once per stride. The foot stands while its phase is below the duty factor, and then
 swings. Rewards for keeping to such a schedule: Siekmann et al., "Sim-to-Real Learning of All Common Bipedal Gaits via
-Periodic Reward Composition", ICRA 2021. Where the command is to stand, all feet stand. With a `velocity_sensor` they do
-so only when the robot has stopped: a robot that is pushed while it stands may step until then, instead of falling.
+Periodic Reward Composition", ICRA 2021. Where the velocity command is to stand, all feet stand. With a
+`velocity_sensor` they do so only when the robot has stopped: a robot that is pushed while it stands may step until
+then, instead of falling.
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ def clock(
 
     Args:
         frequency_hz: Strides per second.
-        command: Name of the velocity command.
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
     """
@@ -78,7 +78,6 @@ def swing(
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
-        command: Name of the velocity command.
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
     """
@@ -118,7 +117,6 @@ def feet_gait(
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
-        command: Name of the velocity command.
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
     """
@@ -144,6 +142,8 @@ def feet_clearance(
 ) -> torch.Tensor:
     """One where the feet swing at the height that they should, which rises to height_m in mid-swing and falls again.
 
+    Shape (num_envs,).
+
     Args:
         position_sensors: framepos sensors of the feet, in the world's frame.
         radius_m: Distance from the centre of a foot to its sole, in m.
@@ -152,12 +152,8 @@ def feet_clearance(
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
-        command: Name of the velocity command.
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
-
-    Returns:
-        Shape (num_envs,).
     """
     swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below)
     wanted = height_m * (torch.pi * swings).sin().square()
@@ -187,7 +183,6 @@ def swing_load(
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
-        command: Name of the velocity command.
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
@@ -226,7 +221,6 @@ def swing_posture(
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
-        command: Name of the velocity command.
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
@@ -262,8 +256,8 @@ def stepping(
     """Actions that step to the schedule and move the feet with the commanded velocity; a controller without feedback.
 
     A foot on the ground moves against the command, relative to the body, and swings back to where its next step begins.
-    The joints that do so come from the inverse of the feet's Jacobian in the default pose. Robots with four or
-    more legs roughly walk with it.
+    The joints that do so come from the inverse of the feet's Jacobian in the default pose. Robots with four or more
+    legs roughly walk with it. Shape (num_envs, num_actions).
 
     Args:
         position_sensors: framepos sensors of the feet.
@@ -272,12 +266,8 @@ def stepping(
         frequency_hz: Strides per second.
         offsets: Phase of each foot at the start, in strides.
         duty: Fraction of a stride for which a foot stands.
-        command: Name of the velocity command.
         velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
         stopped_below: Planar velocity below which the robot has stopped, in m/s.
-
-    Returns:
-        Shape (num_envs, num_actions).
 
     Raises:
         RequestError: An action does not set the position of a joint.
@@ -307,14 +297,12 @@ def feet_air_time(
     """Long steps: where a foot lands, the duration of its flight minus a threshold, summed over feet, in seconds.
 
     As in Rudin et al., "Learning to Walk in Minutes Using Massively Parallel Deep Reinforcement Learning", CoRL 2021.
+    Shape (num_envs,).
 
     Args:
         contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
         threshold_s: Duration of a flight that is worth nothing, in seconds; a shorter one is a penalty.
         command: Name of a velocity command: nothing counts while it is to stand. Empty: everything counts.
-
-    Returns:
-        Shape (num_envs,).
     """
     times = env.contact_times(contact_sensors)
     flights = ((times.last_air_s - threshold_s) * times.landed).sum(dim=1)

@@ -50,31 +50,20 @@ def steer_orientation(env: Env, values: torch.Tensor) -> torch.Tensor:
 
 
 def position_error(env: Env, *, command: str, object: str) -> torch.Tensor:
-    """Vector from an object to its commanded position, in m, in the world's frame. Shape (num_envs, 3).
-
-    Args:
-        command: Name of a command with a position.
-    """
+    """Vector from an object to its commanded position, in m, in the world's frame. Shape (num_envs, 3)."""
     return commanded_position(env, command) - env.qpos(object)[:, :3]
 
 
 def orientation_error(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Rotation from an object to its commanded orientation as axis times angle, in rad, in the world's frame.
 
-    Args:
-        command: Name of a command with an orientation.
-
-    Returns:
-        Shape (num_envs, 3), of length pi at most.
+    Shape (num_envs, 3), of length pi at most.
     """
     return rotations.rotation_vector(_missing_rotation(env, command, object))
 
 
 def remaining_rotation(env: Env, *, command: str, object: str) -> torch.Tensor:
     """Rotation from an object to its commanded orientation, continuous also where the angle is pi.
-
-    Args:
-        command: Name of a command with an orientation.
 
     Returns:
         The first two columns of the rotation matrix in the world's frame, (1, 0, 0, 0, 1, 0) where the command is met;
@@ -85,20 +74,12 @@ def remaining_rotation(env: Env, *, command: str, object: str) -> torch.Tensor:
 
 
 def distance(env: Env, *, command: str, object: str) -> torch.Tensor:
-    """Distance of an object from its commanded position, in m. Shape (num_envs,).
-
-    Args:
-        command: Name of a command with a position.
-    """
+    """Distance of an object from its commanded position, in m. Shape (num_envs,)."""
     return position_error(env, command=command, object=object).norm(dim=1)
 
 
 def angle(env: Env, *, command: str, object: str) -> torch.Tensor:
-    """Angle between an object and its commanded orientation, in rad, from 0 to pi. Shape (num_envs,).
-
-    Args:
-        command: Name of a command with an orientation.
-    """
+    """Angle between an object and its commanded orientation, in rad, from 0 to pi. Shape (num_envs,)."""
     return orientation_error(env, command=command, object=object).norm(dim=1)
 
 
@@ -112,7 +93,6 @@ def position_in(
     """Position of an object relative to a tool or a palm, in m. Shape (num_envs, 3).
 
     Args:
-        position_sensor: A framepos sensor on the tool, in m.
         orientation_sensor: A framequat sensor on the tool, for the position in its frame. None: along the world's axes.
     """
     offset = env.qpos(object)[:, :3] - env.sensor(position_sensor)
@@ -166,13 +146,12 @@ def cube_orientation_in(
 def orientation_difference(estimated: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
     """Angle between two orientations as `orientation_in` gives them, for `ObservationTerm.estimate_error`, in rad.
 
+    Shape (num_envs,).
+
     Args:
         estimated: Two columns that need not be orthogonal nor of length 1; the second is turned to be orthogonal to the
             first. Shape (num_envs, 6).
         true: Likewise.
-
-    Returns:
-        Shape (num_envs,).
     """
     distance = (_complete_axes(estimated) - _complete_axes(true)).flatten(1).norm(dim=1)
     return 2 * torch.asin((distance / 8**0.5).clamp(max=1.0))  # |A - B|^2 = 8 sin^2(angle / 2)
@@ -204,14 +183,10 @@ def angular_velocity_in(
 
 
 def near_position(env: Env, *, command: str, object: str, tolerance_m: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
-    """One where an object is at its commanded position, 1 - tanh(distance / tolerance_m) away from it.
+    """One where an object is at its commanded position, 1 - tanh(distance / tolerance_m) away. Shape (num_envs,).
 
     Args:
-        command: Name of a command with a position.
         tolerance_m: Scale of the distance, in m.
-
-    Returns:
-        Shape (num_envs,).
     """
     return 1 - torch.tanh(distance(env, command=command, object=object) / tolerance_m)
 
@@ -220,7 +195,6 @@ def near_orientation(env: Env, *, command: str, object: str, tolerance: Annotate
     """One where an object has its commanded orientation, 1 - tanh(angle / tolerance) away from it. Shape (num_envs,).
 
     Args:
-        command: Name of a command with an orientation.
         tolerance: Scale of the angle, in rad.
     """
     return 1 - torch.tanh(angle(env, command=command, object=object) / tolerance)
@@ -232,7 +206,6 @@ def near_tool(
     """One where a tool is at an object, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,).
 
     Args:
-        position_sensor: A framepos sensor on the tool, in m.
         tolerance_m: Scale of the distance, in m.
     """
     return 1 - torch.tanh(position_in(env, object=object, position_sensor=position_sensor).norm(dim=1) / tolerance_m)
@@ -287,7 +260,6 @@ def strayed(
     """An object is too far from a tool or a palm, for termination terms. Boolean, shape (num_envs,).
 
     Args:
-        position_sensor: A framepos sensor on the tool, in m.
         beyond_m: Largest distance, in m.
     """
     return position_in(env, object=object, position_sensor=position_sensor).norm(dim=1) > beyond_m
@@ -325,13 +297,10 @@ def raise_with_success(
     """Raise the level of worlds whose episode ended with success, and lower that of the others; for a curriculum.
 
     Args:
-        level: The present levels. Shape (num_envs,).
+        level: The present levels, shape (num_envs,); the next ones are returned.
         success: Name of the success term.
         at_least: What it must measure of the episode, see `SuccessTerm.measure`: 1 for end and ever.
         step: Rise and fall of the level.
-
-    Returns:
-        Shape (num_envs,).
     """
     return level + torch.where(env.success_measure(success) >= at_least, step, -step)
 

@@ -34,14 +34,12 @@ def joint_cos_sin(env: Env, *, joint: str) -> torch.Tensor:
 
 @mirrors.mirrored(mirrors.joint_positions)
 def joint_pos_rel(env: Env, *, joints: tuple[str, ...], biased: bool = False) -> torch.Tensor:
-    """Positions of slides and hinges relative to the default pose.
+    """Positions of slides and hinges relative to the default pose, as `joint_positions`.
+
+    In m or rad, in the order of the model. Shape (num_envs, num_joints).
 
     Args:
-        joints: Regular expressions over slides and hinges.
         biased: As encoders read them, with the offsets of `randomization.encoder_bias`.
-
-    Returns:
-        In m or rad, in the order of the model. Shape (num_envs, num_joints).
     """
     return _read_joints(env, joints, biased) - env.engine.layout.default_qpos[env.engine.layout.qpos.select(joints)]
 
@@ -50,12 +48,10 @@ def joint_pos_rel(env: Env, *, joints: tuple[str, ...], biased: bool = False) ->
 def joint_positions(env: Env, *, joints: tuple[str, ...], biased: bool = False) -> torch.Tensor:
     """Positions of slides and hinges as the MJCF file counts them; `joint_pos_rel` counts from the default pose.
 
-    Args:
-        joints: Regular expressions over slides and hinges.
-        biased: As encoders read them, with the offsets of `randomization.encoder_bias`.
+    In m or rad, in the order of the model. Shape (num_envs, num_joints).
 
-    Returns:
-        In m or rad, in the order of the model. Shape (num_envs, num_joints).
+    Args:
+        biased: As encoders read them, with the offsets of `randomization.encoder_bias`.
     """
     return _read_joints(env, joints, biased)
 
@@ -70,11 +66,10 @@ def _read_joints(env: Env, joints: tuple[str, ...], biased: bool) -> torch.Tenso
 def joint_pos_limit_normalized(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
     """Positions of slides and hinges within their ranges in the MJCF file: -1 at the lower end, 1 at the upper end.
 
+    Shape (num_envs, num_joints).
+
     Args:
         joints: Regular expressions over slides and hinges that have a range.
-
-    Returns:
-        Shape (num_envs, num_joints).
     """
     low, high = env.engine.layout.joint_limits(joints)
     return (2 * env.qpos(joints) - low - high) / (high - low)

@@ -3,6 +3,7 @@
 For events of mode startup or reset. Factors and offsets are relative to the compiled model, so they do not accumulate
 over episodes. After changes of masses, inertias, centres of mass and armature, derived constants are computed again for
 each changed world: do those at startup rather than at every reset. `encoder_bias` changes readings, not the model.
+Expressions over joints match slides and hinges.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ def mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factors) 
     """Scale the masses and inertias of bodies by the same factors.
 
     Args:
-        bodies: Regular expressions over bodies.
         factor: Bounds of the factor, drawn for each body.
     """
     rows = env.engine.layout.rows("body", bodies)
@@ -38,7 +38,6 @@ def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factor
     """Scale the principal inertias of bodies but not their masses; one factor per body keeps them physical.
 
     Args:
-        bodies: Regular expressions over bodies.
         factor: Bounds of the factor, drawn for each body.
     """
     rows = env.engine.layout.rows("body", bodies)
@@ -50,7 +49,6 @@ def center_of_mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], offset_
     """Move the centres of mass of bodies.
 
     Args:
-        bodies: Regular expressions over bodies.
         offset_m: Bounds of the offset along each axis of the body, in m.
     """
     rows = env.engine.layout.rows("body", bodies)
@@ -78,7 +76,6 @@ def pseudo_inertia(
     MuJoCo refuses to shear or move what it compiled as simple, such as a lone free box: give it simple="false" in MJCF.
 
     Args:
-        bodies: Regular expressions over bodies.
         mass: Bounds of the factor of the mass, drawn for each body.
         stretch: Bounds of the factor of the body's extent, drawn for each axis.
         shear: Bounds of the displacement along x per distance along y and z, and along y per distance along z.
@@ -128,7 +125,6 @@ def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Share
     """Scale the armature of joints.
 
     Args:
-        joints: Regular expressions over slides and hinges.
         factor: Bounds of the factor, drawn for each degree of freedom.
     """
     _scale_dofs(env, worlds, "dof_armature", joints, factor)
@@ -139,7 +135,6 @@ def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Shares
     """Scale the damping of joints.
 
     Args:
-        joints: Regular expressions over slides and hinges.
         factor: Bounds of the factor, drawn for each degree of freedom.
     """
     _scale_dofs(env, worlds, "dof_damping", joints, factor)
@@ -151,7 +146,6 @@ def joint_friction(env: Env, worlds: Worlds, *, joints: tuple[str, ...], frictio
     Each joint with dry friction is one more row of the constraint solver.
 
     Args:
-        joints: Regular expressions over slides and hinges.
         friction: Bounds in N or N m, drawn for each degree of freedom.
     """
     rows = env.engine.layout.rows("dof", joints)
@@ -196,7 +190,6 @@ def encoder_bias(env: Env, worlds: Worlds, *, joints: tuple[str, ...], bias: Bou
     Physics, rewards, and what the actuators hold do not change.
 
     Args:
-        joints: Regular expressions over slides and hinges.
         bias: Bounds of the offset in m or rad, drawn for each joint.
     """
     columns = env.engine.layout.qpos.select(joints)

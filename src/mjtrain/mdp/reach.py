@@ -77,8 +77,6 @@ def near_position(
     """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,).
 
     Args:
-        command: Name of the pose command.
-        position_sensor: A framepos sensor on the tool, in m.
         tolerance_m: Scale of the distance, in m.
     """
     return 1 - torch.tanh(distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
@@ -90,8 +88,6 @@ def near_orientation(
     """One at the commanded orientation, 1 - tanh(angle / tolerance) away from it. Shape (num_envs,).
 
     Args:
-        command: Name of the pose command.
-        orientation_sensor: A framequat sensor on the tool.
         tolerance: Scale of the angle, in rad.
     """
     return 1 - torch.tanh(angle(env, command=command, orientation_sensor=orientation_sensor) / tolerance)
@@ -110,16 +106,10 @@ def inverse_kinematics(
     Each env step sets the joints to where a step of damped least squares leads from their present positions. As in
     Wampler, "Manipulator Inverse Kinematic Solutions Based on Vector Formulations and Damped Least-Squares Methods",
     IEEE Transactions on Systems, Man, and Cybernetics, 1986. It knows neither limits of joints nor obstacles, and does
-    not make up for gravity. Joints that do not move the tool stay where they are.
+    not make up for gravity. Joints that do not move the tool stay where they are. Shape (num_envs, num_actions).
 
     Args:
-        command: Name of the pose command.
-        position_sensor: A framepos sensor on the tool, in m.
-        orientation_sensor: A framequat sensor on the tool.
         damping: A larger one moves less where the arm is close to a singular pose; 1 m counts as 1 rad.
-
-    Returns:
-        Shape (num_envs, num_actions).
 
     Raises:
         RequestError: An action does not set the position of a joint, or the sensors are not framepos and framequat in

@@ -66,7 +66,6 @@ def joint_in_range(env: Env, *, joint: str, low: float | None = None, high: floa
     """One where the position of a slide or hinge is within a range, else zero. Shape (num_envs,).
 
     Args:
-        joint: Name of the joint.
         low: Least position, in m or rad; None for no bound.
         high: Greatest position, in m or rad; None for no bound.
     """
@@ -77,12 +76,11 @@ def joint_in_range(env: Env, *, joint: str, low: float | None = None, high: floa
 def joint_pos_limits(env: Env, *, joints: tuple[str, ...], soft: Annotated[float, FRACTION] = 0.9) -> torch.Tensor:
     """How far joints are beyond the soft limits of their ranges in the MJCF file, summed over joints, in m or rad.
 
+    Shape (num_envs,).
+
     Args:
         joints: Regular expressions over slides and hinges that have a range.
         soft: Fraction of each range, around its middle, within which nothing is counted.
-
-    Returns:
-        Shape (num_envs,).
     """
     low, high = env.engine.layout.joint_limits(joints)
     from_middle = (env.qpos(joints) - (low + high) / 2).abs()
@@ -93,27 +91,18 @@ def joint_vel_limits(env: Env, *, joints: tuple[str, ...], limit: Annotated[floa
     """How much faster than a limit joints are, summed over joints, in m/s or rad/s. Shape (num_envs,).
 
     Args:
-        joints: Regular expressions over slides and hinges.
         limit: Speed up to which nothing is counted, in m/s or rad/s.
     """
     return (env.qvel(joints).abs() - limit).clamp_min(0.0).sum(dim=1)
 
 
 def joint_torques_squared(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
-    """Squared forces and torques of the actuators, summed over joints, in N^2 or (N m)^2. Shape (num_envs,).
-
-    Args:
-        joints: Regular expressions over slides and hinges. They need no sensors.
-    """
+    """Squared forces and torques of the actuators, summed over joints, in N^2 or (N m)^2. Shape (num_envs,)."""
     return env.qfrc_actuator(joints).square().sum(dim=1)
 
 
 def joint_accelerations_squared(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
-    """Squared accelerations, summed over joints, in (m/s^2)^2 or (rad/s^2)^2. Shape (num_envs,).
-
-    Args:
-        joints: Regular expressions over slides and hinges.
-    """
+    """Squared accelerations, summed over joints, in (m/s^2)^2 or (rad/s^2)^2. Shape (num_envs,)."""
     return env.qacc(joints).square().sum(dim=1)
 
 
@@ -122,13 +111,11 @@ def mechanical_power(
 ) -> torch.Tensor:
     """Power of the actuators, |force x velocity| summed over joints, in W; its sum over time is the energy in J.
 
+    Shape (num_envs,).
+
     Args:
-        joints: Regular expressions over slides and hinges.
         torque_sensors: Their jointactuatorfrc sensors (or actuatorfrc, with a gear of 1), in any order, in N or N m.
             Without any, the actuators' own forces on the joints are taken.
-
-    Returns:
-        Shape (num_envs,).
 
     Raises:
         RequestError: The sensors are not one for each joint.
@@ -144,7 +131,6 @@ def undesired_contacts(env: Env, *, sensors: tuple[str, ...], in_any_substep: bo
     """Number of touch or contact sensors that feel a contact. Shape (num_envs,).
 
     Args:
-        sensors: Regular expressions over these sensors.
         in_any_substep: Whether a contact in any physics step of the env step counts, and not only in the last.
     """
     return env.touches(sensors, 0.0, in_any_substep=in_any_substep).float().sum(dim=1)

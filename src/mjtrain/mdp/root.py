@@ -26,11 +26,10 @@ _FREE = 6
 def base_lin_vel(env: Env, *, joint: str) -> torch.Tensor:
     """Linear velocity of a free body in its own frame, in m/s, as a velocimeter at its origin reads it.
 
+    Ahead, left, up. Shape (num_envs, 3).
+
     Args:
         joint: Name of the free joint.
-
-    Returns:
-        Ahead, left, up. Shape (num_envs, 3).
     """
     return rotations.rotate_inverse(_pose(env, joint)[:, 3:], env.qvel(joint)[:, :3])
 
@@ -39,11 +38,10 @@ def base_lin_vel(env: Env, *, joint: str) -> torch.Tensor:
 def base_ang_vel(env: Env, *, joint: str) -> torch.Tensor:
     """Angular velocity of the base, in rad/s, as a gyro reads it.
 
+    About x, y and z of the base. Shape (num_envs, 3), or (num_envs, 1) for a hinge.
+
     Args:
         joint: Name of the free joint, or of the hinge of a planar root.
-
-    Returns:
-        About x, y and z of the base. Shape (num_envs, 3), or (num_envs, 1) for a hinge.
     """
     return env.qvel(joint)[:, 3:] if _is_free(env, joint, "hinge") else env.qvel(joint)
 
@@ -52,11 +50,10 @@ def base_ang_vel(env: Env, *, joint: str) -> torch.Tensor:
 def projected_gravity(env: Env, *, joint: str) -> torch.Tensor:
     """Direction of gravity in the frame of the base: a unit vector, (0, 0, -1) where the base is upright.
 
+    Shape (num_envs, 3); along x and z of the base, shape (num_envs, 2), for a hinge.
+
     Args:
         joint: Name of the free joint, or of the hinge of a planar root.
-
-    Returns:
-        Shape (num_envs, 3); along x and z of the base, shape (num_envs, 2), for a hinge.
     """
     if not _is_free(env, joint, "hinge"):
         angle = env.qpos(joint)
@@ -66,15 +63,12 @@ def projected_gravity(env: Env, *, joint: str) -> torch.Tensor:
 
 
 def planar_lin_vel(env: Env, *, x_joint: str, z_joint: str, pitch_joint: str) -> torch.Tensor:
-    """Linear velocity of a planar root in its own frame, in m/s.
+    """Linear velocity of a planar root in its own frame, in m/s: ahead, up. Shape (num_envs, 2).
 
     Args:
         x_joint: Name of the slide along the world's x.
         z_joint: Name of the slide along the world's z.
         pitch_joint: Name of the hinge about y.
-
-    Returns:
-        Ahead, up. Shape (num_envs, 2).
     """
     for joint, kind in ((x_joint, "slide"), (z_joint, "slide"), (pitch_joint, "hinge")):
         if _kind(env, joint) != kind and not env.is_recorded:
@@ -97,11 +91,10 @@ def base_height(env: Env, *, joint: str) -> torch.Tensor:
 def forward_velocity(env: Env, *, joint: str) -> torch.Tensor:
     """Velocity along the world's x, in m/s: the reward of Gymnasium's hopper, walker, cheetah and ant.
 
+    Shape (num_envs,).
+
     Args:
         joint: Name of the free joint, or of the slide along x.
-
-    Returns:
-        Shape (num_envs,).
     """
     _is_free(env, joint, "slide")  # or else an error
     return env.qvel(joint)[:, 0]
@@ -110,12 +103,11 @@ def forward_velocity(env: Env, *, joint: str) -> torch.Tensor:
 def reach_forward_velocity(env: Env, *, joint: str, speed: Annotated[float, NONZERO]) -> torch.Tensor:
     """Velocity along the world's x as a fraction of a target, from 0 to 1, which it keeps above: dm_control's cheetah.
 
+    Shape (num_envs,).
+
     Args:
         joint: Name of the free joint, or of the slide along x.
         speed: The target, in m/s.
-
-    Returns:
-        Shape (num_envs,).
     """
     return (forward_velocity(env, joint=joint) / speed).clamp(0.0, 1.0)
 
@@ -163,12 +155,11 @@ def height_out_of_range(env: Env, *, joint: str, low: float | None = None, high:
 def bad_orientation(env: Env, *, joint: str, limit: Annotated[float, ANGLE]) -> torch.Tensor:
     """The base is tilted by more than a limit, as `terminations.bad_orientation` with a sensor.
 
+    Boolean, shape (num_envs,).
+
     Args:
         joint: Name of the free joint, or of the hinge of a planar root.
         limit: Angle between the z of the base and the world's, in rad.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     return upright(env, joint=joint).clamp(-1.0, 1.0).arccos() > limit
 

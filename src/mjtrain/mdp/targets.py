@@ -35,14 +35,13 @@ def planar_command(
 
 
 def joint_command(env: Env, *, joints: tuple[str, ...], fraction: Annotated[float, FRACTION] = 1.0) -> torch.Tensor:
-    """Draw targets for slides and hinges from the middle of their ranges in the MJCF file.
+    """Draw targets for slides and hinges from the middle of their ranges in the MJCF file, in m or rad.
+
+    Shape (num_envs, num_joints).
 
     Args:
         joints: Regular expressions over slides and hinges that have a range.
         fraction: How much of each range is used, from 0 to 1.
-
-    Returns:
-        In m or rad. Shape (num_envs, num_joints).
     """
     low, high = env.engine.layout.joint_limits(joints)
     return (low + high) / 2 + fraction * (high - low) * uniform(env, (-0.5, 0.5), len(low))
@@ -54,12 +53,7 @@ def steer(env: Env, values: torch.Tensor) -> torch.Tensor:
 
 
 def planar_error(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
-    """Vector from the tool to the planar target, in m, in the world's frame. Shape (num_envs, 2).
-
-    Args:
-        command: Name of the planar command.
-        position_sensor: A framepos sensor on the tool, in m.
-    """
+    """Vector from the tool to the planar target, in m, in the world's frame. Shape (num_envs, 2)."""
     target = env.command(command)
     if target.shape[1] not in (2, 3, 7) and not env.is_recorded:
         raise RequestError(f"command {command} has {target.shape[1]} columns; one with a position has 2, 3 or 7")
@@ -67,12 +61,7 @@ def planar_error(env: Env, *, command: str, position_sensor: Annotated[str, POSI
 
 
 def planar_distance(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
-    """Distance of the tool from the planar target, in m. Shape (num_envs,).
-
-    Args:
-        command: Name of the planar command.
-        position_sensor: A framepos sensor on the tool, in m.
-    """
+    """Distance of the tool from the planar target, in m. Shape (num_envs,)."""
     return planar_error(env, command=command, position_sensor=position_sensor).norm(dim=1)
 
 
@@ -82,20 +71,13 @@ def near_planar(
     """One at the planar target, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,).
 
     Args:
-        command: Name of the planar command.
-        position_sensor: A framepos sensor on the tool, in m.
         tolerance_m: Scale of the distance, in m.
     """
     return 1 - torch.tanh(planar_distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
 
 def joint_error(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
-    """Difference of the joint target from the positions of the joints, in m or rad. Shape (num_envs, num_joints).
-
-    Args:
-        command: Name of the joint command.
-        joints: Regular expressions over the joints of the command.
-    """
+    """Difference of the joint target from the positions of the joints, in m or rad. Shape (num_envs, num_joints)."""
     wanted, positions = env.command(command), env.qpos(joints)
     if wanted.shape != positions.shape:
         raise RequestError(f"command {command} is for {wanted.shape[1]} joints, and joints for {positions.shape[1]}")
@@ -103,12 +85,7 @@ def joint_error(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Ten
 
 
 def joint_distance(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
-    """Euclidean distance from the joint target, in m or rad. Shape (num_envs,).
-
-    Args:
-        command: Name of the joint command.
-        joints: Regular expressions over the joints of the command.
-    """
+    """Euclidean distance from the joint target, in m or rad. Shape (num_envs,)."""
     return joint_error(env, command=command, joints=joints).norm(dim=1)
 
 
@@ -118,8 +95,6 @@ def near_joint(
     """One at the joint target, 1 - tanh(distance / tolerance) away from it. Shape (num_envs,).
 
     Args:
-        command: Name of the joint command.
-        joints: Regular expressions over the joints of the command.
         tolerance: Scale of the distance, in m or rad.
     """
     return 1 - torch.tanh(joint_distance(env, command=command, joints=joints) / tolerance)

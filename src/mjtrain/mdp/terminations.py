@@ -48,14 +48,12 @@ def joint_out_of_range(
 ) -> torch.Tensor:
     """A slide or hinge is out of a range: give a limit for both sides, or else one or both bounds.
 
+    Boolean, shape (num_envs,).
+
     Args:
-        joint: Name of the joint.
         limit: Greatest distance from its zero, in m or rad.
         low: Least position, in m or rad.
         high: Greatest position, in m or rad.
-
-    Returns:
-        Boolean, shape (num_envs,).
     """
     env.engine.layout.qpos.check_scalar(joint)
     position = env.qpos(joint)[:, 0]
@@ -97,7 +95,6 @@ def illegal_contact(
     """A touch or contact sensor feels a contact, see `Env.touches`. Boolean, shape (num_envs,).
 
     Args:
-        sensors: Regular expressions over sensors.
         threshold: Force in N above which it counts.
         in_any_substep: Whether a contact in any physics step of the env step counts, and not only in the last.
     """

@@ -142,7 +142,6 @@ def adaptive_sampling(env: Env, level: torch.Tensor, *, command: str) -> torch.T
 
     Args:
         level: Not used.
-        command: Name of the motion command.
 
     Returns:
         The entropy of the bins' probabilities as a fraction of the largest one: 1 while all are equal. Shape
@@ -211,7 +210,6 @@ def motion_controls(
     """Positions of the reference, for position servos that a policy corrects: a base of actions.
 
     Args:
-        command: Name of the motion command.
         actuators: Regular expressions over actuators of one hinge or slide each, whose controls are positions of
             these, times the gear.
         share: Fraction of the way from the default pose to the reference; 0 is the default pose, as mjlab has it.
@@ -230,12 +228,10 @@ def motion_controls(
 def motion_joint_targets(env: Env, *, command: str, ahead: tuple[int, ...] = (1,)) -> torch.Tensor:
     """Joint positions, relative to the default pose, and velocities of the reference, for each of some frames.
 
-    Args:
-        command: Name of the motion command.
-        ahead: How many env steps ahead the frames are; 1 is what the next state should be.
+    In rad and rad/s. Shape (num_envs, 2 * num_joints * num_frames).
 
-    Returns:
-        In rad and rad/s. Shape (num_envs, 2 * num_joints * num_frames).
+    Args:
+        ahead: How many env steps ahead the frames are; 1 is what the next state should be.
     """
     reference, layout = reference_of(env, command), env.engine.layout
     home = layout.default_qpos[layout.qpos.select((".*",))]
@@ -307,9 +303,7 @@ def motion_relative_body_position_error_exp(
     """exp(-e^2 / std^2) of the distances of the tracked bodies from the reference, in m; e^2 is their mean square.
 
     The reference is moved to the robot: to the place of its anchor body in the plane, and to its heading.
-
-    Returns:
-        Shape (num_envs,).
+    Shape (num_envs,).
     """
     wanted, _ = _relative(env, command, 1)
     return torch.exp(-_mean_square(env.bodies.positions[:, reference_of(env, command).rows] - wanted) / std**2)
@@ -373,7 +367,6 @@ def bad_motion_body_pos_z_only(
     """The height of a tracked body differs from the reference by more than a threshold. Boolean, shape (num_envs,).
 
     Args:
-        command: Name of the motion command.
         bodies: Regular expressions over tracked bodies, such as the feet.
         threshold: In m.
     """

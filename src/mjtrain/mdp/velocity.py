@@ -81,7 +81,7 @@ def approach(
     acceleration: Annotated[float, MORE_THAN_0],
     turn_acceleration: Annotated[float, MORE_THAN_0],
 ) -> torch.Tensor:
-    """Turn towards the heading where one was drawn, and limit the acceleration of the command.
+    """Turn towards the heading where one was drawn, and limit the acceleration of the command. Shape (num_envs, 3).
 
     Args:
         drawn: What `velocity_command` gave. Shape (num_envs, 5).
@@ -91,9 +91,6 @@ def approach(
         turn: Largest angular velocity towards a heading, in rad/s.
         acceleration: Largest change of the planar velocity, in m/s^2.
         turn_acceleration: Largest change of the angular velocity, in rad/s^2.
-
-    Returns:
-        Ahead, left, turn. Shape (num_envs, 3).
     """
     env.engine.layout.qpos.check_free(joint)
     error = rotations.wrap(drawn[:, 3] - rotations.yaw(env.qpos(joint)[:, 3:7]))
@@ -120,7 +117,6 @@ def track_lin_vel_xy(
     """exp(-error^2 / tolerance^2) of the planar velocity against the command. Shape (num_envs,).
 
     Args:
-        command: Name of the velocity command.
         sensor: A velocimeter on the body, in m/s.
         tolerance: Error at which the value is 1/e, in m/s.
     """
@@ -134,7 +130,6 @@ def track_ang_vel_z(
     """exp(-error^2 / tolerance^2) of the angular velocity about the body's z against the command. Shape (num_envs,).
 
     Args:
-        command: Name of the velocity command.
         sensor: A gyro on the body, in rad/s.
         tolerance: Error at which the value is 1/e, in rad/s.
     """
@@ -145,12 +140,10 @@ def track_ang_vel_z(
 def lin_vel_xy_error(env: Env, *, command: str, sensor: Annotated[str, LINEAR_VELOCITY]) -> torch.Tensor:
     """Distance of the planar velocity from the one that was drawn, before `approach` limits it, in m/s.
 
-    Args:
-        command: Name of the velocity command.
-        sensor: A velocimeter on the body, in m/s.
+    Shape (num_envs,).
 
-    Returns:
-        Shape (num_envs,).
+    Args:
+        sensor: A velocimeter on the body, in m/s.
     """
     return (drawn_velocity(env, command)[:, :2] - env.sensor(sensor)[:, :2]).norm(dim=1)
 
@@ -159,7 +152,6 @@ def ang_vel_z_error(env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VE
     """Distance of the angular velocity about the body's z from the command, in rad/s. Shape (num_envs,).
 
     Args:
-        command: Name of the velocity command.
         sensor: A gyro on the body, in rad/s.
     """
     return (commanded_velocity(env, command)[:, 2] - env.sensor(sensor)[:, 2]).abs()
@@ -216,14 +208,10 @@ def terrain_level(
 
     Args:
         env: The environment; its ground must be generated.
-        level: Shape (num_envs,).
+        level: The present levels, shape (num_envs,); the next ones are returned.
         joint: Name of the free joint.
-        command: Name of the velocity command.
         far_m: Distance from the start at which it has left its patch, in m.
         step: Levels that it goes up.
-
-    Returns:
-        Shape (num_envs,).
     """
     env.engine.layout.qpos.check_free(joint)
     start = env.engine.layout.qpos[joint].start
