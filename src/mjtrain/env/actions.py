@@ -109,7 +109,6 @@ class Actions:
             offsets = torch.where(self._relative, self._target, offsets)
         for name, part, term in self._bases:
             assert term.base is not None
-            self._core.read_only.mark()
             base = call_term(name, term.base, env, term.base_params, self._core)
             if base.shape != (len(offsets), part.stop - part.start):
                 wanted = f"(num_envs, {part.stop - part.start}), one column for each control of the term"

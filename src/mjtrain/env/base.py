@@ -105,7 +105,8 @@ class TaskEnv(Protocol):
         """Bring together what the environments of all ranks share; every rank must call it between two iterations.
 
         Args:
-            new: What `new_shared` has returned on any rank.
+            add_over_ranks: Adds a tensor up over ranks, in place, and returns it.
+            new: What `new_shared` has returned on any rank since the last call, the same on all ranks.
         """
 
     def shared_totals(self) -> dict[str, torch.Tensor]:

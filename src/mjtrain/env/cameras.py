@@ -56,13 +56,7 @@ class Cameras:
         return self._configs[camera]
 
     def images(self, camera: str, stream: str) -> torch.Tensor:
-        """Return the last frame of a camera in every world. It is overwritten by the next one.
-
-        Args:
-            stream: rgb: uint8, shape (num_envs, 3, height, width). depth: along the optical axis in m, float32, shape
-                (num_envs, 1, height, width). segmentation: index of the class, 0 where there is none, uint8, shape
-                (num_envs, 1, height, width).
-        """
+        """Return the last frame of a camera in every world, as `CameraRenderer.images`; the next one overwrites it."""
         streams = self.config(camera).streams
         if stream not in streams:
             flag = f"--env.cameras.{camera}.streams"

@@ -1,7 +1,6 @@
 """What the policy is commanded to do."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -48,11 +47,7 @@ class Commands:
         self._core.read_only.add({f"env.command({name!r})": value for name, value in self.values.items()})
 
     def update(self, env: "Env", fresh: torch.Tensor) -> None:
-        """Advance by an env step.
-
-        Args:
-            fresh: Worlds whose episode has just begun. Boolean, shape (num_envs,).
-        """
+        """Advance by an env step; in fresh worlds an episode has just begun. Boolean, shape (num_envs,)."""
         for name, term in self._terms.items():
             if name not in self._early:
                 self._left[name] -= 1
@@ -79,30 +74,26 @@ class Commands:
         }
 
     def _draw_first(self, name: str, env: "Env") -> None:
-        term = self._terms[name]
         # A copy: the function may have returned a view of the state, or a tensor that it keeps.
-        self.drawn[name] = self._call(f"commands.{name}", term.func, env, term.params).clone()
+        self.drawn[name] = self._call(name, env).clone()
 
     def _draw(self, name: str, env: "Env", mask: torch.Tensor) -> None:
-        term = self._terms[name]
         drawn = self.drawn[name]
-        new = self.held[name] if name in self.held else self._call(f"commands.{name}", term.func, env, term.params)
+        new = self.held[name] if name in self.held else self._call(name, env)
         if new.shape != drawn.shape:
             raise TypeError(f"--env.commands.{name}: has shape {tuple(new.shape)} now, and had {tuple(drawn.shape)}")
         drawn.copy_(torch.where(mask[:, None], new, drawn))
         if name in self._early:
             return
         left = self._left[name]
-        left.copy_(torch.where(mask, draw_steps(self._core, term.resampling_s), left))
+        left.copy_(torch.where(mask, draw_steps(self._core, self._terms[name].resampling_s), left))
+
+    def _call(self, name: str, env: "Env") -> torch.Tensor:
+        term = self._terms[name]
+        return call_term(f"commands.{name}", term.func, env, term.params, self._core)
 
     def _refine(self, name: str, env: "Env", before: torch.Tensor | None) -> torch.Tensor:
         term, drawn = self._terms[name], self.drawn[name]
         if term.refine is None:
             return drawn
-        return self._call(f"commands.{name}.refine", term.refine, env, term.refine_params, drawn, before)
-
-    def _call(
-        self, name: str, func: Callable[..., Any], env: "Env", params: dict[str, Any], *args: Any
-    ) -> torch.Tensor:
-        self._core.read_only.mark()
-        return call_term(name, func, env, params, self._core, *args)
+        return call_term(f"commands.{name}.refine", term.refine, env, term.refine_params, self._core, drawn, before)

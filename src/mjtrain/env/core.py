@@ -20,10 +20,9 @@ class Memory:
         self._kept: set[str] = set()
 
     def tensor(self, name: str, size: int, *, kept: bool = False) -> torch.Tensor:
-        """Return a tensor of this name, to be changed in place. Shape (num_envs, size).
+        """Return a tensor of this name, to be changed in place; zero where an episode begins, unless it is kept.
 
-        Args:
-            kept: Whether a new episode leaves it as it is. Otherwise it is zero where one begins.
+        Shape (num_envs, size).
         """
         if name not in self._tensors:
             with torch.inference_mode(mode=False):  # it must outlive the rollout in which it is asked for
@@ -63,7 +62,8 @@ class Memory:
 class EnvCore:
     """The worlds and their clock, complete before any evaluator of terms is made.
 
-    Evaluators (actions, observations, ...) are built from it. Only term functions get the whole `Env`.
+    Evaluators (actions, observations, ...) are built from it. Only term functions get the whole `Env`, which describes
+    what both have.
     """
 
     def __init__(self, config: EnvConfig, engine: Engine, seed: int) -> None:
@@ -71,13 +71,9 @@ class EnvCore:
         self.num_envs = engine.num_envs
         self.device = engine.device
         self.step_dt = engine.layout.timestep_s * config.decimation
-        """Env step, in seconds."""
         self.max_episode_steps = max(1, round(config.episode_length_s / self.step_dt))
-        """Longest episode, in env steps."""
         self.rng = torch.Generator(self.device).manual_seed(seed)
-        """Source of all randomness of the environment."""
         self.episode_step = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
-        """Env steps since the episode began. Shape (num_envs,)."""
         self.memory = Memory(self.num_envs, self.device)
         """What terms remember from env step to env step."""
         self.read_only = ReadOnly()

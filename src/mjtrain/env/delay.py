@@ -51,12 +51,7 @@ class DelayLine:
         return self.ring[self._worlds, self._window - self.lag[:, None]].flatten(1, 2)
 
     def begin(self, mask: torch.Tensor, value: torch.Tensor) -> None:
-        """Begin episodes in the masked worlds: fill their past with this value and draw a new delay.
-
-        Args:
-            mask: Boolean, shape (num_envs,).
-            value: Shape (num_envs, *shape).
-        """
+        """Begin episodes in the masked worlds: fill their past with a value, as `push` takes it, and draw a delay."""
         worlds = mask.view(-1, *[1] * (self.ring.ndim - 1))
         self.ring.copy_(torch.where(worlds, value[:, None], self.ring))
         if self._high > self._low:

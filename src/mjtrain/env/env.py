@@ -34,7 +34,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import Engine, State
 from mjtrain.sim.robots.forward_kinematics import BodyStates, ForwardKinematics
 
-Found = TypeVar("Found")
+_Found = TypeVar("_Found")
 
 _NEW_BUFFERS = ("reward_terms", "causes", "successes", "actions.target")
 """What states of older checkpoints may lack; it stays as it is then."""
@@ -288,12 +288,7 @@ class Env:
         return self._shared.new()
 
     def merge_shared(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor], new: Iterable[str]) -> None:
-        """Bring together what the worlds of all ranks have added to each `shared_sum`; every rank must call it.
-
-        Args:
-            add_over_ranks: Adds a tensor up over ranks, in place, and returns it.
-            new: What `new_shared` has returned on any rank.
-        """
+        """Bring together what the worlds of all ranks have added to each `shared_sum`; see `TaskEnv.merge_shared`."""
         self._shared.merge(add_over_ranks, new)
 
     def shared_totals(self) -> dict[str, torch.Tensor]:
@@ -520,15 +515,7 @@ class Env:
         return torch.stack([reading.touches(sensordata, threshold) for reading in readings], dim=1)
 
     def contact_times(self, sensors: Sequence[str], threshold: float = 1.0) -> ContactTimes:
-        """For how long touch and contact sensors have felt a contact, or not, as `touches` says.
-
-        Args:
-            sensors: Regular expressions over sensors.
-            threshold: Force in N.
-
-        Returns:
-            Durations of the running episode.
-        """
+        """For how long touch and contact sensors have felt a contact, or not, in the running episode; see `touches`."""
         key = (tuple(sensors), threshold)
         if key not in self._contact_times:
             name = f"contact_times.{' '.join(key[0])}.{threshold}"
@@ -556,7 +543,6 @@ class Env:
         if name not in self.config.controllers:
             raise RequestError(f"controller {name}: the task has {', '.join(self.config.controllers) or 'none'}")
         term = self.config.controllers[name]
-        self._core.read_only.mark()
         actions = call_term(f"controllers.{name}", term.func, self, term.params, self._core)
         check_results("controller", [f"controllers.{name}"], [actions], self._core)
         if actions.shape[1] != self.num_actions:
@@ -599,7 +585,6 @@ class Env:
             known = ", ".join(term.controls) if term.steer is not None else "none, so that it cannot be steered"
             raise RequestError(f"command {name}: give one value for each of its controls; it has {known}")
         controls = torch.tensor(values, dtype=torch.float32, device=self.device)
-        self._core.read_only.mark()
         drawn = call_term(f"commands.{name}.steer", term.steer, self, {}, self._core, controls)
         self._commands.held[name] = drawn
         self._commands.drawn[name].copy_(drawn)
@@ -611,7 +596,6 @@ class Env:
     def command_error(self, name: str, error: str) -> torch.Tensor:
         """Distance of the worlds from a command, by one of the errors of its term. Shape (num_envs,)."""
         term = _find(f"commands.{name}.errors", error, _find("command", name, self.config.commands).errors)
-        self._core.read_only.mark()
         return call_term(f"commands.{name}.errors.{error}", term.func, self, term.params, self._core)
 
     def drawn_command(self, name: str) -> torch.Tensor:
@@ -767,7 +751,7 @@ class Env:
         return own | {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.buffers().items()}
 
 
-def _find(kind: str, name: str, found: dict[str, Found]) -> Found:
+def _find(kind: str, name: str, found: dict[str, _Found]) -> _Found:
     if name not in found:
         raise RequestError(f"unknown {kind} term {name}; available: {', '.join(found) or 'none'}")
     return found[name]

@@ -57,14 +57,7 @@ class Events:
                 self._apply(name, term, env, worlds)
 
     def sample_start(self, env: "Env", mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw an initial state for every world, from the robot's default pose and the reset events.
-
-        Args:
-            mask: Worlds that will start there. Boolean, shape (num_envs,).
-
-        Returns:
-            qpos, shape (num_envs, nq), and qvel, shape (num_envs, nv).
-        """
+        """Draw qpos and qvel where masked worlds start, from the default pose and the reset events; see `Worlds`."""
         layout = env.engine.layout
         worlds = Worlds(
             mask=mask,
@@ -76,11 +69,7 @@ class Events:
         return worlds.qpos, worlds.qvel
 
     def apply_interval(self, env: "Env", changed: Callable[[], None]) -> None:
-        """Advance by an env step, and apply the events of mode interval to the worlds where they are due.
-
-        Args:
-            changed: Called after each of them, when qvel may have changed.
-        """
+        """Advance by an env step, and apply the events of mode interval where they are due, which may change qvel."""
         for name, term in self._by_mode["interval"].items():
             left = self._left[name]
             due = left <= 1
@@ -95,7 +84,6 @@ class Events:
         return {f"{name}.left": left for name, left in self._left.items()}
 
     def _apply(self, name: str, term: EventTerm, env: "Env", worlds: Worlds) -> None:
-        self._core.read_only.mark()
         self.running = term
         try:
             call_term(f"events.{name}", term.func, env, term.params, self._core, worlds)
@@ -111,13 +99,7 @@ class Pushes:
         self._by_body: dict[str, tuple[int, torch.Tensor]] = {}
 
     def begin(self, body: str, mask: torch.Tensor, wrench: torch.Tensor, duration_s: torch.Tensor) -> None:
-        """Push a body of the masked worlds from this env step on, in place of what pushed it before.
-
-        Args:
-            mask: Which worlds. Boolean, shape (num_envs,).
-            wrench: Force in N at its centre of mass, then torque in N m, in the world's frame. Shape (num_envs, 6).
-            duration_s: In seconds, shape (num_envs,).
-        """
+        """Push a body from this env step on, in place of what pushed it before; see `Env.push`."""
         self._register(body)
         steps = (duration_s / self._core.step_dt).round().clamp(min=1.0)
         _, push = self._by_body[body]

@@ -66,11 +66,7 @@ class Ground:
     def spawn(self, level: torch.Tensor) -> torch.Tensor:
         """Centre of the patch of each world's level, in m; neighbouring worlds get different kinds of ground.
 
-        Args:
-            level: Rounded down to whole levels. Shape (num_envs,).
-
-        Returns:
-            Shape (num_envs, 3).
+        Levels, of shape (num_envs,), are rounded down. Shape (num_envs, 3).
         """
         if self._heights is None:
             return torch.zeros(level.shape[0], 3, device=self._device)

@@ -85,14 +85,10 @@ class NanGuard:
         return f"look for bodies that start inside each other, for events that write NaN, and for masses near 0{events}"
 
     def describe_fastest(self, velocities: Sequence[tuple[str, str]]) -> str:
-        """Say how fast which joint was where the physics became unstable. Asks the device.
+        """Say how fast which joint was where the physics became unstable, with `Layout.velocities`. Asks the device.
 
-        Args:
-            velocities: Joint and unit of each column of qvel.
-
-        Returns:
-            The fastest joint of the first world that broke since the last dump, in the env step in which it broke and
-            in the one before; empty if no world did.
+        It is the fastest joint of the first world that broke since the last dump, in the env step in which it broke and
+        in the one before; empty if no world did.
         """
         oldest = max(int(self._step) - self._ring.shape[0], 0)
         begin, end = self._widths[0], sum(self._widths[:2])

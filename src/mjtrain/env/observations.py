@@ -77,11 +77,7 @@ class Observations:
 def choose_by_world(
     mask: torch.Tensor, those: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Return observations by group, of the masked worlds from the first and of the rest from the second.
-
-    Args:
-        mask: Boolean, shape (num_envs,).
-    """
+    """Return those observations in the masked worlds, and the others in the rest. Boolean mask, shape (num_envs,)."""
     return {
         name: torch.where(mask.view(-1, *[1] * (values.ndim - 1)), those[name], values)
         for name, values in others.items()
@@ -115,12 +111,7 @@ class _Group:
         *,
         noise: bool,
     ) -> None:
-        """Check that the terms fit together.
-
-        Args:
-            readings: What the functions returned. Shape (num_envs, size), or of images (num_envs, channels, height,
-                width).
-        """
+        """Check that the terms fit together, by the readings that their functions returned."""
         self._terms, self._sources, self._core, self._with_noise = terms, sources, core, noise
         self._shapes = [tuple(reading.shape[1:]) for reading in readings]
         self._dtypes = [reading.dtype for reading in readings]

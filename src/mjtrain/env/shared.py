@@ -55,11 +55,7 @@ class SharedSums:
         ]
 
     def merge(self, add_over_ranks: Callable[[torch.Tensor], torch.Tensor], new: Iterable[str]) -> None:
-        """Take into the totals what all ranks have added.
-
-        Args:
-            new: What any rank has returned from `new` since the last call, the same on all ranks.
-        """
+        """Take into the totals what all ranks have added; see `TaskEnv.merge_shared`."""
         for text in new:
             name, size, keep, is_asked_for = json.loads(text)
             if is_asked_for or name not in self._sums:  # a term decides, not the checkpoint, on whichever rank it asked

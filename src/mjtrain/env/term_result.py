@@ -85,12 +85,18 @@ def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.dev
 
 
 def call_term(name: str, func: Callable[..., Any], env: Any, params: dict[str, Any], core: EnvCore, *args: Any) -> Any:
-    """Call the function of a term. `core.read_only` was marked after the last write that was none of a term.
+    """Call the function of a term.
 
     Raises:
         RequestError: The function wrote into what the environment gave it.
         Exception: Whatever the function raises, with a note that names the term.
     """
+    core.read_only.mark()
+    return _call(name, func, env, params, core, *args)
+
+
+def _call(name: str, func: Callable[..., Any], env: Any, params: dict[str, Any], core: EnvCore, *args: Any) -> Any:
+    """Call it; `core.read_only` was marked after the last write that was none of a term."""
     try:
         value = func(env, *args, **params)
     except (Exception, SystemExit) as error:
@@ -111,7 +117,7 @@ def stack_terms(
         Exception: As `call_term`.
     """
     core.read_only.mark()
-    results = [call_term(name, func, env, params, core) for name, func, params in terms]
+    results = [_call(name, func, env, params, core) for name, func, params in terms]
     try:
         stacked = torch.stack(results, dim=1)
     except Exception:
@@ -183,5 +189,5 @@ class ObservationSource:
     def read(self, env: "Env", cache: dict[Any, torch.Tensor]) -> torch.Tensor:
         """Call the function, unless the cache has its result."""
         if self._key not in cache:
-            cache[self._key] = call_term(self.name, self._func, env, self._params, self._core)
+            cache[self._key] = _call(self.name, self._func, env, self._params, self._core)
         return cache[self._key]
