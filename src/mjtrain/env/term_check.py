@@ -73,7 +73,7 @@ def find_term_problems(config: EnvConfig, *, limits: bool = True) -> list[str]:
     if problems:  # nothing else could be read
         return problems
     return [
-        *(p for term in list_functions(config) for p in _find_problems(term, limits=limits)),
+        *(p for term in list_functions(config) for p in _find_function_problems(term, limits=limits)),
         *(_find_wrong_settings(config) if limits else ()),
         *_find_unknown_successes(config),
     ]
@@ -84,18 +84,8 @@ def list_functions(config: EnvConfig) -> Iterator[TermFunction]:
     for key, term in config.actions.items():
         if term.base is not None:
             yield TermFunction(name=f"actions.{key}.base", func=term.base, params=term.base_params, leading=("env",))
-    groups: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = [
-        *((f"observations.{name}", ("env",), terms) for name, terms in config.observations.items()),
-        ("rewards", ("env",), config.rewards),
-        ("terminations", ("env",), config.terminations),
-        ("successes", ("env",), config.successes),
-        ("commands", ("env",), config.commands),
-        *((f"commands.{name}.errors", ("env",), term.errors) for name, term in config.commands.items()),
-        ("events", ("env", "worlds"), config.events),
-        ("curriculum", ("env", "level"), config.curriculum),
-        ("controllers", ("env",), config.controllers),
-    ]
-    for group, leading, terms in groups:
+    for group, terms in _list_groups(config):
+        leading = {"events": ("env", "worlds"), "curriculum": ("env", "level")}.get(group, ("env",))
         for key, term in terms.items():
             yield TermFunction(name=f"{group}.{key}", func=term.func, params=term.params, leading=leading)
     for key, term in config.commands.items():
@@ -108,6 +98,21 @@ def list_functions(config: EnvConfig) -> Iterator[TermFunction]:
             yield TermFunction(name=f"{name}.evaluated", func=term.func, params=params, leading=("env",))
         if term.steer is not None:
             yield TermFunction(name=f"{name}.steer", func=term.steer, params={}, leading=("env", "values"))
+
+
+def _list_groups(config: EnvConfig) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the mappings of a config whose values are terms with a function, by their places."""
+    return [
+        *((f"observations.{name}", terms) for name, terms in config.observations.items()),
+        ("rewards", config.rewards),
+        ("terminations", config.terminations),
+        ("successes", config.successes),
+        ("commands", config.commands),
+        *((f"commands.{name}.errors", term.errors) for name, term in config.commands.items()),
+        ("events", config.events),
+        ("curriculum", config.curriculum),
+        ("controllers", config.controllers),
+    ]
 
 
 def _add_hint(problem: str) -> str:
@@ -127,19 +132,7 @@ def find_empty_parts(config: EnvConfig) -> Iterator[str]:
 
 def find_unfit_names(config: EnvConfig) -> Iterator[str]:
     """Yield the names of terms and groups that flags and the names of metrics cannot hold, such as a/b."""
-    groups: list[tuple[str, Mapping[Any, Any]]] = [
-        ("actions", config.actions),
-        ("observations", config.observations),
-        *((f"observations.{name}", terms) for name, terms in config.observations.items()),
-        ("rewards", config.rewards),
-        ("terminations", config.terminations),
-        ("successes", config.successes),
-        ("commands", config.commands),
-        *((f"commands.{name}.errors", term.errors) for name, term in config.commands.items()),
-        ("events", config.events),
-        ("curriculum", config.curriculum),
-        ("controllers", config.controllers),
-    ]
+    groups = (("actions", config.actions), ("observations", config.observations), *_list_groups(config))
     for group, terms in groups:
         for name in terms:
             if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
@@ -191,17 +184,19 @@ def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:
             yield f"--env.commands.{name}.resample-on {term.resample_on}: is not a success term; available: {there}"
 
 
-def _find_problems(term: TermFunction, *, limits: bool) -> list[str]:
+def _find_function_problems(term: TermFunction, *, limits: bool) -> list[str]:
     """Return what is wrong with the function of a term, or else with the types of its parameters."""
-    problem = _find_problem(term)
-    return [problem] if problem else _find_wrong_params(term, limits=limits)
-
-
-def _find_wrong_params(term: TermFunction, *, limits: bool) -> list[str]:
+    if not callable(term.func) or not hasattr(term.func, "__qualname__"):  # without that name no run could record it
+        return [f"--env.{term.name}: {show(term.func)} is not a function; give one that was made with def"]
     try:
-        parameters = inspect.signature(term.func).parameters
+        signature = inspect.signature(term.func)
     except (TypeError, ValueError):  # a built-in function that does not say
         return []
+    problem = _find_wrong_call(term, signature)
+    return [problem] if problem else _find_wrong_params(term, signature.parameters, limits=limits)
+
+
+def _find_wrong_params(term: TermFunction, parameters: Mapping[str, inspect.Parameter], *, limits: bool) -> list[str]:
     found = []
     for name, value in term.params.items():
         last = name.rsplit("_", 1)[-1]
@@ -240,15 +235,8 @@ def read_annotation(func: Callable[..., Any], parameter: inspect.Parameter) -> A
     return Any if kind is parameter.empty else kind
 
 
-def _find_problem(term: TermFunction) -> str | None:
-    flag, func, params = f"--env.{term.name}", term.func, term.params
-    if not callable(func) or not hasattr(func, "__qualname__"):  # without that name no run could record it
-        return f"{flag}: {show(func)} is not a function; give one that was made with def"
-    try:
-        signature = inspect.signature(func)
-    except (TypeError, ValueError):  # a built-in function that does not say
-        return None
-    function = f"{func.__name__}()"
+def _find_wrong_call(term: TermFunction, signature: inspect.Signature) -> str | None:
+    flag, function, params = f"--env.{term.name}", f"{term.func.__name__}()", term.params
     parameters = signature.parameters.values()
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(positional) < len(term.leading) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):

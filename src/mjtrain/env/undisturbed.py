@@ -1,6 +1,6 @@
 """Step other worlds of a task, or observe the same ones once more, and leave the ones that learn unchanged."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,25 +18,17 @@ from mjtrain.runtime.worker import same_random_numbers
 def undisturbed(config: EnvConfig, device: str = "cpu") -> Iterator[None]:
     """Leave this process as it was before a with block, as far as the terms of a task can tell.
 
-    Restored are the random generators, and what the terms' functions may keep from call to call: global variables of
-    their modules, and attributes of functions. Tensors that are kept there and changed in place stay changed.
-
-    Args:
-        device: Torch device whose generator is restored beside that of the CPU.
+    Restored are the random generators of the CPU and of the device, and what the terms' functions may keep from call to
+    call: global variables of their modules, and attributes of functions. Tensors that are kept there and changed in
+    place stay changed.
     """
-    with same_random_numbers(device), _same_memory([term.func for term in list_functions(config)]):
-        yield
-
-
-@contextmanager
-def _same_memory(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
-    """Restore what functions of a task may keep from call to call: global variables, and attributes of functions."""
     before = [
-        (space, dict(space), [(value, value.copy()) for value in _list_containers(space)])
-        for space in _list_spaces(functions)
+        (space, dict(space), [(v, v.copy()) for k, v in space.items() if _is_container(v) and not k.startswith("__")])
+        for space in _list_spaces(config)
     ]
     try:
-        yield
+        with same_random_numbers(device):
+            yield
     finally:
         for space, names, containers in before:
             for name in set(space) - set(names):
@@ -47,11 +39,11 @@ def _same_memory(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
                 value.extend(content) if isinstance(value, list) else value.update(content)
 
 
-def _list_spaces(functions: Iterable[Callable[..., Any]]) -> list[dict[str, Any]]:
+def _list_spaces(config: EnvConfig) -> list[dict[str, Any]]:
     """Return the names of modules that functions come from, except those of mjtrain, and attributes of functions."""
     spaces: dict[int, dict[str, Any]] = {}
-    for func in functions:
-        for space in (getattr(func, "__globals__", {}), getattr(func, "__dict__", {})):
+    for term in list_functions(config):
+        for space in (getattr(term.func, "__globals__", {}), getattr(term.func, "__dict__", {})):
             if not str(space.get("__name__", "")).startswith("mjtrain."):
                 spaces[id(space)] = space
     return list(spaces.values())
@@ -63,7 +55,7 @@ class Memory:
     def __init__(self, config: EnvConfig) -> None:
         self._before = [
             (space, {name: value.copy() if _is_container(value) else value for name, value in space.items()})
-            for space in _list_spaces([term.func for term in list_functions(config)])
+            for space in _list_spaces(config)
         ]
 
     def find_changed(self) -> list[str]:
@@ -86,10 +78,6 @@ def _has_changed(before: Any, now: Any) -> bool:
 
 def _is_container(value: Any) -> bool:
     return type(value) in (dict, list, set)
-
-
-def _list_containers(space: dict[str, Any]) -> list[Any]:
-    return [value for name, value in space.items() if _is_container(value) and not name.startswith("__")]
 
 
 @contextmanager

@@ -58,7 +58,6 @@ class ForeignEnv(TaskEnv):
         self.num_envs, self.device = worlds.num_envs, worlds.device
         self.step_dt, self.max_episode_steps = worlds.step_dt, worlds.max_episode_steps
         self.episode_step = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
-        """Env steps since the episode began. Shape (num_envs,)."""
         self.reward_terms = torch.zeros(self.num_envs, 1, device=self.device)
         """Reward of the last step. Shape (num_envs, 1)."""
         self.causes = torch.zeros(self.num_envs, 2, dtype=torch.bool, device=self.device)
@@ -66,7 +65,6 @@ class ForeignEnv(TaskEnv):
         self.successes = torch.zeros(self.num_envs, 0, device=self.device)
         """None are known."""
         self.statistics = EpisodeStatistics(config.rewards, config.terminations, self.num_envs, self.device)
-        """Sums over finished episodes, and returns of the running ones."""
         self._log = EnvLog(self.device)
         self._seen = worlds.begin()
 
@@ -159,16 +157,16 @@ def closing_on_error(worlds: ForeignWorlds | ForeignEnv) -> Iterator[None]:
 def _make_worlds(config: ForeignConfig, num_envs: int, device: str, seed: int, *, tries_step: bool) -> ForeignWorlds:
     if isinstance(config, GymnasiumConfig):
         require(f"{config.label}:", "gymnasium", "gymnasium")
-        from mjtrain.env.external.gymnasium_worlds import GymnasiumWorlds, make_gymnasium
+        from mjtrain.env.external.gymnasium_worlds import make_gymnasium
 
-        return GymnasiumWorlds(make_gymnasium(config, num_envs), seed, device, config.label)
-    if isinstance(config, MjlabConfig):
+        envs = make_gymnasium(config, num_envs)
+    elif isinstance(config, MjlabConfig):
         from mjtrain.env.external.mjlab_task import make_mjlab
-        from mjtrain.env.external.vec_env_worlds import VecEnvWorlds
 
-        return VecEnvWorlds(make_mjlab(config, num_envs, device, seed), config.label, tries_step=tries_step)
-    make: Callable[..., Any] = config.make
-    envs = make(num_envs=num_envs, device=device, seed=seed, **config.kwargs)
+        envs = make_mjlab(config, num_envs, device, seed)
+    else:
+        make: Callable[..., Any] = config.make
+        envs = make(num_envs=num_envs, device=device, seed=seed, **config.kwargs)
     gymnasium = sys.modules.get("gymnasium")  # it has been imported, if it has made them
     if gymnasium is not None and isinstance(envs, gymnasium.vector.VectorEnv):
         from mjtrain.env.external.gymnasium_worlds import GymnasiumWorlds
