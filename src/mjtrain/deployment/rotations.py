@@ -4,7 +4,7 @@ import numpy as np
 
 
 def matrix(quaternion: np.ndarray) -> np.ndarray:
-    """Return the rotation matrix of a unit quaternion. Shape (3, 3)."""
+    """Return the rotation matrix of a unit quaternion. Shape (4, ...) to (3, 3, ...)."""
     w, x, y, z = np.asarray(quaternion, dtype=float)
     return np.array(
         [

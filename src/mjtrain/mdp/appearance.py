@@ -127,7 +127,7 @@ def light_direction(
     """
     _check_bounds("angle_rad", angle_rad)
     rows = env.cameras.renderer.parts.rows("light", lights)
-    turn = _from_rotation_vector(uniform(env, angle_rad, len(rows), 3))
+    turn = rotations.from_rotation_vector(uniform(env, angle_rad, len(rows), 3))
     for field in ("light_dir", "light_dir0"):
         nominal = _nominal(env, field)[rows].expand(env.num_envs, -1, -1)
         _write(env, worlds, field, rows, rotations.rotate(turn, nominal))
@@ -198,7 +198,7 @@ def camera_orientation(
     """
     _check_bounds("angle_rad", angle_rad)
     rows = env.cameras.renderer.parts.rows("camera", cameras)
-    turn = _from_rotation_vector(uniform(env, angle_rad, len(rows), 3))
+    turn = rotations.from_rotation_vector(uniform(env, angle_rad, len(rows), 3))
     _write(env, worlds, "cam_quat", rows, rotations.multiply(_nominal(env, "cam_quat")[rows].expand_as(turn), turn))
     axes = torch.eye(3, device=env.device).expand(*turn.shape[:-1], 3, 3)
     columns = rotations.rotate(turn[..., None, :], axes).transpose(-1, -2)
@@ -236,12 +236,6 @@ def _choose(env: Env, choices: torch.Tensor, size: int) -> torch.Tensor:
     """Draw from rows, each as likely. Shape (num_envs, size)."""
     drawn = torch.randint(len(choices), (env.num_envs, size), generator=env.rng, device=env.device)
     return choices[drawn]
-
-
-def _from_rotation_vector(vector: torch.Tensor) -> torch.Tensor:
-    """Rotation about a vector by its length in rad. Shape (..., 3) to (..., 4)."""
-    angle = vector.norm(dim=-1, keepdim=True)
-    return torch.cat([(angle / 2).cos(), vector * torch.sinc(angle / (2 * torch.pi)) / 2], dim=-1)
 
 
 def _write_color(

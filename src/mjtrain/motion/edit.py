@@ -39,13 +39,7 @@ def slerp(first: np.ndarray, second: np.ndarray, share: np.ndarray) -> np.ndarra
     """Interpolate rotations (w, x, y, z) along the shortest arc. Shapes (..., 4), (..., 4) and (..., 1)."""
     one, other = torch.from_numpy(first), torch.from_numpy(second)
     turn = rotations.rotation_vector(rotations.multiply(rotations.conjugate(one), other))
-    return rotations.multiply(one, from_rotation_vector(turn * torch.from_numpy(share))).numpy()
-
-
-def from_rotation_vector(vector: torch.Tensor) -> torch.Tensor:
-    """Return the rotation by an axis times an angle in rad. Shape (..., 3) to (..., 4)."""
-    half = vector.norm(dim=-1, keepdim=True) / 2
-    return torch.cat([half.cos(), vector / 2 * torch.sinc(half / torch.pi)], dim=-1)
+    return rotations.multiply(one, rotations.from_rotation_vector(turn * torch.from_numpy(share))).numpy()
 
 
 def cut(motion: Motion, start_s: float = 0.0, end_s: float | None = None) -> Motion:
@@ -124,7 +118,7 @@ def blend_seam(motion: Motion, blend_s: float) -> Motion:
     quaternion = torch.from_numpy(motion.root_quat)
     turned = rotations.from_yaw(rotations.yaw(quaternion[-1]) - rotations.yaw(quaternion[0]))
     missing = rotations.multiply(rotations.conjugate(quaternion[-1]), rotations.multiply(turned, quaternion[0]))
-    step = from_rotation_vector(rotations.rotation_vector(missing)[None] * torch.from_numpy(weight))
+    step = rotations.from_rotation_vector(rotations.rotation_vector(missing)[None] * torch.from_numpy(weight))
     return motion.replace(
         root_pos=root_pos,
         root_quat=rotations.multiply(quaternion, step).numpy(),

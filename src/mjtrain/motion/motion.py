@@ -117,15 +117,7 @@ def make_motion(
 
 def check_motion(motion: Motion) -> None:
     """Raise the RequestError of `make_motion` unless a motion, as edits may have left it, can be read back."""
-    make_motion(
-        motion.fps,
-        motion.root_pos,
-        motion.root_quat,
-        motion.joint_pos,
-        motion.joints,
-        motion.contacts,
-        motion.contact_bodies,
-    )
+    make_motion(**vars(motion))
 
 
 def _continuous(quaternions: np.ndarray) -> np.ndarray:

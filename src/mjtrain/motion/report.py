@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import mujoco
 import numpy as np
-import torch
 
+from mjtrain.deployment import rotations
 from mjtrain.motion.motion import Motion
 from mjtrain.motion.skeleton import Skeleton
 
@@ -108,16 +108,10 @@ def lowest_points(motion: Motion, skeleton: Skeleton) -> np.ndarray:
             continue
         rotation, offset = np.empty(9), model.geom_pos[geom]
         mujoco.mju_quat2Mat(rotation, model.geom_quat[geom])
-        up = _up_in_frame(states.quaternions[:, body])
+        up = rotations.matrix(states.quaternions[:, body].numpy().T)[2].T  # the world's z axis in the frame of the body
         center = states.positions[:, body, 2].numpy() + up @ offset
         heights[:, geom] = center - _reach_down(model, geom, up @ rotation.reshape(3, 3))
     return heights
-
-
-def _up_in_frame(quaternions: torch.Tensor) -> np.ndarray:
-    """Return the world's z axis in the frames of bodies. Shape (num_frames, 3)."""
-    w, x, y, z = quaternions.numpy().T
-    return np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], axis=1)
 
 
 def _reach_down(model: mujoco.MjModel, geom: int, up: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mjtrain.deployment import rotations
 from mjtrain.motion.motion import Motion, make_motion
 from mjtrain.motion.skeleton import Skeleton
 from mjtrain.runtime.errors import RequestError
@@ -156,14 +157,7 @@ def _to_z_up(quaternions: np.ndarray) -> np.ndarray:
 
 def _angles(quaternions: np.ndarray, order: str) -> list[np.ndarray]:
     """Return the three angles of rotations, first about the first axis, each about an axis that has turned with it."""
-    w, x, y, z = (quaternions / np.linalg.norm(quaternions, axis=1, keepdims=True)).T
-    matrix = np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
+    matrix = rotations.matrix((quaternions / np.linalg.norm(quaternions, axis=1, keepdims=True)).T)
     i, j, k = ("xyz".index(axis) for axis in order)
     sign = 1.0 if (i, j, k) in ((0, 1, 2), (1, 2, 0), (2, 0, 1)) else -1.0
     first = np.arctan2(-sign * matrix[j, k], matrix[k, k])

@@ -56,6 +56,12 @@ def from_euler(roll: torch.Tensor, pitch: torch.Tensor, yaw: torch.Tensor) -> to
     return multiply(from_yaw(yaw), multiply(about_y, about_x))
 
 
+def from_rotation_vector(vector: torch.Tensor) -> torch.Tensor:
+    """Rotation about a vector by its length in rad. Shape (..., 3) to (..., 4)."""
+    half = vector.norm(dim=-1, keepdim=True) / 2
+    return torch.cat([half.cos(), vector / 2 * torch.sinc(half / torch.pi)], dim=-1)
+
+
 def yaw(quaternion: torch.Tensor) -> torch.Tensor:
     """Heading of a body: the angle of its x axis in the world's xy plane, in rad. Shape (..., 4) to (...,)."""
     w, x, y, z = quaternion.unbind(-1)
