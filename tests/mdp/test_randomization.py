@@ -16,8 +16,8 @@ from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from mjtrain.mdp import observation, observations, randomization
 from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.layout import MODEL_FIELDS
 from mjtrain.sim.robots.model import load_model
-from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 from mjtrain.training.preflight.dry_step import check_task
 from support.envs import ENGINES, NUM_ENVS, make_env
 

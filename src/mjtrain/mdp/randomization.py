@@ -14,7 +14,6 @@ from mjtrain.config.limits import Bounds, Factors, Range, Shares
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
-from mjtrain.sim.robots.model_fields import MODEL_FIELDS
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -31,7 +30,7 @@ def mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factors) 
     factors = uniform(env, factor, len(rows))
     _scale(env, worlds, "body_mass", rows, factors)
     _scale(env, worlds, "body_inertia", rows, factors[..., None])
-    _refresh(env, worlds, "body_mass")
+    env.engine.refresh_model(worlds.mask)
 
 
 def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factors) -> None:
@@ -42,7 +41,7 @@ def inertia(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], factor: Factor
     """
     rows = env.engine.layout.rows("body", bodies)
     _scale(env, worlds, "body_inertia", rows, uniform(env, factor, len(rows))[..., None])
-    _refresh(env, worlds, "body_inertia")
+    env.engine.refresh_model(worlds.mask)
 
 
 def center_of_mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], offset_m: Bounds) -> None:
@@ -53,7 +52,7 @@ def center_of_mass(env: Env, worlds: Worlds, *, bodies: tuple[str, ...], offset_
     """
     rows = env.engine.layout.rows("body", bodies)
     _write(env, worlds, "body_ipos", rows, _nominal(env, "body_ipos")[rows] + uniform(env, offset_m, len(rows), 3))
-    _refresh(env, worlds, "body_ipos")
+    env.engine.refresh_model(worlds.mask)
 
 
 def pseudo_inertia(
@@ -97,7 +96,7 @@ def pseudo_inertia(
     moved = rotations.rotate(frame.expand(*offset.shape[:-1], 4), offset)
     _write(env, worlds, "body_ipos", rows, _nominal(env, "body_ipos")[rows] + moved)
     _write(env, worlds, "body_iquat", rows, rotations.multiply(frame, rotations.from_matrix(axes)))
-    _refresh(env, worlds, "body_inertia")
+    env.engine.refresh_model(worlds.mask)
 
 
 def friction(
@@ -128,7 +127,7 @@ def armature(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Share
         factor: Bounds of the factor, drawn for each degree of freedom.
     """
     _scale_dofs(env, worlds, "dof_armature", joints, factor)
-    _refresh(env, worlds, "dof_armature")
+    env.engine.refresh_model(worlds.mask)
 
 
 def damping(env: Env, worlds: Worlds, *, joints: tuple[str, ...], factor: Shares) -> None:
@@ -228,8 +227,3 @@ def _write(env: Env, worlds: Worlds, field: str, rows: torch.Tensor, values: tor
     live = env.engine.expand(field)
     mask = worlds.mask.view(-1, *[1] * (values.ndim - 1))
     live.index_copy_(1, rows, torch.where(mask, values.to(live.dtype), live.index_select(1, rows)))
-
-
-def _refresh(env: Env, worlds: Worlds, field: str) -> None:
-    assert MODEL_FIELDS[field]
-    env.engine.refresh_model(worlds.mask)

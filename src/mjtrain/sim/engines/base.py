@@ -173,11 +173,7 @@ class Engine(Protocol):
         ...
 
     def refresh_model(self, mask: torch.Tensor) -> None:
-        """Recompute what follows from the model's fields, as `mujoco.mj_setConst` does.
-
-        Args:
-            mask: Which worlds at least. Boolean, shape (num_envs,).
-        """
+        """Compute what follows from the model's fields, in the masked worlds at least, as `mujoco.mj_setConst` does."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of all that the future of the worlds depends on, for `load_state_dict`; plain tensors."""
@@ -197,11 +193,7 @@ class Engine(Protocol):
 def check_engine_state(
     state: Mapping[str, Any], kind: str, tensors: Mapping[str, Any], layout: Layout, num_envs: int
 ) -> None:
-    """Raise a ValueError unless a state fits the engine that is to take it; changes nothing.
-
-    Args:
-        tensors: Its own state by name, anything with a shape.
-    """
+    """Raise a ValueError unless a state fits the engine that is to take it, which has these tensors by name."""
     if state.get("engine") != kind:
         raise ValueError(f"the state is of engine {state.get('engine')}, not of {kind}")
     theirs = {name: tuple(values.shape) for name, values in state["rows"].items()}

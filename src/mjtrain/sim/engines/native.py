@@ -13,7 +13,7 @@ from mujoco.batch import Batch, SimulationError
 from mjtrain.deployment.simulated_history import find_history
 from mjtrain.sim.engines.base import FOLLOWED, Buffer, State, check_engine_state, load_followed, save_followed
 from mjtrain.sim.robots.height_field import HeightField
-from mjtrain.sim.robots.model_fields import MODEL_FIELDS
+from mjtrain.sim.robots.layout import MODEL_FIELDS
 from mjtrain.sim.robots.read_layout import make_layout
 from mjtrain.sim.robots.start import make_start
 

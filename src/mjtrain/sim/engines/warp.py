@@ -24,7 +24,7 @@ from mjtrain.sim.engines.base import (
 from mjtrain.sim.engines.warp_buffers import UNPRINTED, WarpBuffers, note_readings
 from mjtrain.sim.engines.warp_graphs import CapturedCalls
 from mjtrain.sim.robots.height_field import HeightField
-from mjtrain.sim.robots.model_fields import MODEL_FIELDS
+from mjtrain.sim.robots.layout import MODEL_FIELDS
 from mjtrain.sim.robots.read_layout import make_layout
 from mjtrain.sim.robots.start import make_start
 

@@ -55,11 +55,7 @@ def _note_readings(readings: wp.array2d[float], step: int, history: wp.array3d[f
 
 
 def note_readings(readings: wp.array, step: int, history: wp.array) -> None:
-    """Write the sensors, of shape (num_envs, nsensordata), into a physics step of history: launches one kernel.
-
-    Args:
-        history: Shape (num_envs, num_substeps, nsensordata).
-    """
+    """Write sensors into a physics step of a history of shape (num_envs, num_substeps, nsensordata), by one kernel."""
     wp.launch(_note_readings, dim=readings.shape, inputs=[readings, step], outputs=[history])
 
 

@@ -13,11 +13,7 @@ class CapturedCalls:
     """
 
     def __init__(self, device: wp.Device, kept: Sequence[torch.Tensor]) -> None:
-        """Begin without graphs.
-
-        Args:
-            kept: What a first call must not change: on a GPU, recording a call executes it once before.
-        """
+        """Take what a first call must not change: on a GPU, recording a call executes it once before."""
         self._device = device
         self._kept = tuple(kept)
         self._graphs: dict[Hashable, wp.Graph] = {}
@@ -25,8 +21,7 @@ class CapturedCalls:
     def run(self, key: Hashable, function: Callable[[], None]) -> None:
         """Call a function that launches kernels, on torch's current stream.
 
-        Args:
-            key: Stands for the call: another function, or another number of repetitions, needs another key.
+        Another function, or another number of repetitions, needs another key.
         """
         graph = self._graphs.get(key)
         if graph is None:

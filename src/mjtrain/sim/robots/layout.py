@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -119,6 +119,23 @@ CONTACT_WIDTHS = {"found": 1, "force": 3, "torque": 3, "dist": 1, "pos": 3, "nor
 """What a contact sensor may report of each contact, in the order of its columns, and how many columns that has."""
 
 
+MODEL_FIELDS = {
+    "body_mass": True,
+    "body_inertia": True,
+    "body_ipos": True,
+    "body_iquat": True,
+    "dof_armature": True,
+    "dof_damping": False,
+    "dof_frictionloss": False,
+    "geom_friction": False,
+    "actuator_gainprm": False,
+    "actuator_biasprm": False,
+    "actuator_forcerange": False,
+    "gravity": False,
+}
+"""Fields of the model that may differ between worlds, and whether constants are derived from them (`refresh_model`)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SensorKind:
     """What a sensor measures."""
@@ -206,14 +223,8 @@ class Layout:
     height_field: HeightField | None
     """The generated ground; None without."""
 
-    found_rows: dict[tuple[str, tuple[str, ...]], torch.Tensor] = field(default_factory=dict)
-    """Cache of `rows`."""
-
-    found_limits: dict[tuple[str, ...], tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
-    """Cache of `joint_limits`."""
-
-    found_pairs: dict[tuple[tuple[str, ...], tuple[str, ...]], torch.Tensor] = field(default_factory=dict)
-    """Cache of `joints_of_sensors`."""
+    found: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    """Cache of `rows`, `joints_of_sensors` and `joint_limits`."""
 
     def rows(self, kind: Literal["body", "geom", "actuator", "dof"], patterns: Sequence[str]) -> torch.Tensor:
         """Return the rows of parts in the fields of the model. Indices. Shape (num_rows,).
@@ -223,17 +234,16 @@ class Layout:
             patterns: Regular expressions over their names (for "dof" over joints), matched whole.
         """
         key = (kind, tuple(patterns))
-        if key not in self.found_rows:
+        if key not in self.found:
             if kind == "dof":
-                parts = [self.qvel[name] for name in self.qvel.match(patterns)]
-                rows = [row for part in parts for row in range(part.start, part.stop)]
+                rows = [self.qvel[name].start for name in self.qvel.match(patterns)]
             else:
                 named = {"body": self.bodies, "geom": self.geoms, "actuator": self.actuators}[kind]
                 if not patterns:
                     raise RequestError(f"no {kind} is named; give at least one expression, such as '.*' for all")
                 rows = [named[name] for name in match_names(patterns, named, kind)]
-            self.found_rows[key] = torch.tensor(rows, device=self.default_qpos.device)
-        return self.found_rows[key]
+            self.found[key] = torch.tensor(rows, device=self.default_qpos.device)
+        return self.found[key]
 
     def joints_of_sensors(self, sensors: Sequence[str], joints: Sequence[str]) -> torch.Tensor:
         """Return the columns in qvel of the joints whose actuator forces sensors measure, in the order of the sensors.
@@ -244,8 +254,8 @@ class Layout:
             sensors: Regular expressions over sensors of type jointactuatorfrc or actuatorfrc.
             joints: Regular expressions over the hinges and slides that they must measure.
         """
-        key = (tuple(sensors), tuple(joints))
-        if key not in self.found_pairs:
+        key = ("joints of sensors", tuple(sensors), tuple(joints))
+        if key not in self.found:
             names = self.sensors.match(sensors)
             measured = [self.sensor_kinds[name].joint for name in names]
             wanted = self.qvel.match(joints)
@@ -256,20 +266,20 @@ class Layout:
                     "one jointactuatorfrc or actuatorfrc sensor for each joint"
                 )
             columns = [self.qvel[joint].start for joint in measured]
-            self.found_pairs[key] = torch.tensor(columns, device=self.default_qpos.device)
-        return self.found_pairs[key]
+            self.found[key] = torch.tensor(columns, device=self.default_qpos.device)
+        return self.found[key]
 
     def joint_limits(self, patterns: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the lower and upper ends of the ranges of slides and hinges, in m or rad, in the order of `select`.
 
         Patterns are regular expressions over joints, matched whole. Shape (num_joints,) each.
         """
-        key = tuple(patterns)
-        if key not in self.found_limits:
-            names = self.qpos.match(key)
+        key = ("joint limits", tuple(patterns))
+        if key not in self.found:
+            names = self.qpos.match(patterns)
             endless = [name for name in names if name not in self.joint_range]
             if endless:
                 raise RequestError(f"joint {', '.join(endless)} of the robot has no range")
             ends = torch.tensor([self.joint_range[name] for name in names], device=self.default_qpos.device)
-            self.found_limits[key] = (ends[:, 0].contiguous(), ends[:, 1].contiguous())
-        return self.found_limits[key]
+            self.found[key] = (ends[:, 0].contiguous(), ends[:, 1].contiguous())
+        return self.found[key]

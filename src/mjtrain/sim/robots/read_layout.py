@@ -6,8 +6,7 @@ import torch
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.height_field import HeightField
-from mjtrain.sim.robots.layout import CONTACT_WIDTHS, Columns, Layout, SensorKind
-from mjtrain.sim.robots.model_fields import MODEL_FIELDS
+from mjtrain.sim.robots.layout import CONTACT_WIDTHS, MODEL_FIELDS, Columns, Layout, SensorKind
 from mjtrain.sim.robots.start import find_home
 
 # Numbers as in the arrays of a model, because enumerations do not equal numpy's numbers in a tuple.
