@@ -20,12 +20,7 @@ from mjtrain.sim.drawing.frames import FrameRenderer
 
 
 def observation_space(observations: Mapping[str, torch.Tensor]) -> Dict:
-    """Return the space of one environment's observations, by group.
-
-    Args:
-        observations: As `Env.observe` returns them: float32 of shape (num_envs, size), which have no bounds; or images
-            of shape (num_envs, channels, height, width), of float32 or of uint8.
-    """
+    """Return the space of one environment's observations by group, from those of all worlds; see `Env.observe`."""
     return Dict({name: _box(values) for name, values in observations.items()})
 
 
@@ -106,15 +101,12 @@ class TaskVectorEnv(VectorEnv):
         self._ended = torch.zeros(self.num_envs, dtype=torch.bool, device=self.env.device)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes.
+        """Begin new episodes; return observations, and infos, which are empty.
 
         Args:
             seed: Builds the worlds again with this seed, so that all that follows is as in a new environment. None:
                 the random numbers continue.
             options: reset_mask, a boolean array of shape (num_envs,): only these worlds begin a new episode.
-
-        Returns:
-            Observations, and infos, which are empty.
 
         Raises:
             RequestError: A seed and a mask are given, or the mask has another shape.

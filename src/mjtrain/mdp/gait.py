@@ -74,12 +74,7 @@ def swing(
 ) -> torch.Tensor:
     """Progress of each foot through its swing: 0 while it should stand, else from 0 to 1. Shape (num_envs, num_feet).
 
-    Args:
-        frequency_hz: Strides per second.
-        offsets: Phase of each foot at the start, in strides.
-        duty: Fraction of a stride for which a foot stands.
-        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
-        stopped_below: Planar velocity below which the robot has stopped, in m/s.
+    Parameters are those of `feet_gait`.
     """
     phase = _phases(env, frequency_hz, offsets)
     return ((phase - duty) / (1 - duty)).clamp_min(0.0) * _stepping(env, command, velocity_sensor, stopped_below)

@@ -41,7 +41,8 @@ def joint_pos_rel(env: Env, *, joints: tuple[str, ...], biased: bool = False) ->
     Args:
         biased: As encoders read them, with the offsets of `randomization.encoder_bias`.
     """
-    return _read_joints(env, joints, biased) - env.engine.layout.default_qpos[env.engine.layout.qpos.select(joints)]
+    layout = env.engine.layout
+    return joint_positions(env, joints=joints, biased=biased) - layout.default_qpos[layout.qpos.select(joints)]
 
 
 @mirrors.mirrored(mirrors.joint_positions)
@@ -53,11 +54,6 @@ def joint_positions(env: Env, *, joints: tuple[str, ...], biased: bool = False) 
     Args:
         biased: As encoders read them, with the offsets of `randomization.encoder_bias`.
     """
-    return _read_joints(env, joints, biased)
-
-
-def _read_joints(env: Env, joints: tuple[str, ...], biased: bool) -> torch.Tensor:
-    """Return positions of joints, with the offsets of their encoders or without."""
     positions = env.qpos(joints)
     return positions + env.encoder_bias[:, env.engine.layout.qpos.select(joints)] if biased else positions
 

@@ -31,7 +31,9 @@ def base_lin_vel(env: Env, *, joint: str) -> torch.Tensor:
     Args:
         joint: Name of the free joint.
     """
-    return rotations.rotate_inverse(_pose(env, joint)[:, 3:], env.qvel(joint)[:, :3])
+    if _kind(env, joint) != "free joint":
+        raise RequestError(f"joint {joint} is not a free joint; for a planar root there is planar_lin_vel")
+    return rotations.rotate_inverse(env.qpos(joint)[:, 3:], env.qvel(joint)[:, :3])
 
 
 @mirrors.mirrored(mirrors.axial_vector)
@@ -184,12 +186,6 @@ def _height(env: Env, joint: str) -> torch.Tensor:
     if not _is_free(env, joint, "slide"):
         return pose[:, 0]
     return pose[:, 2] - env.ground.height(pose[:, :2])
-
-
-def _pose(env: Env, joint: str) -> torch.Tensor:
-    if _kind(env, joint) != "free joint":
-        raise RequestError(f"joint {joint} is not a free joint; for a planar root there is planar_lin_vel")
-    return env.qpos(joint)
 
 
 def _is_free(env: Env, joint: str, other: Literal["hinge", "slide"]) -> bool:

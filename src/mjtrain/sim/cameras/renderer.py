@@ -112,12 +112,7 @@ class CameraRenderer:
         self._pool = ThreadPoolExecutor(len(self._parts), "render") if len(self._parts) > 1 else None
 
     def render(self, qpos: torch.Tensor, cameras: Sequence[str] | None = None) -> None:
-        """Write `images` of cameras, and of all that are rendered together with them.
-
-        Args:
-            qpos: On the device. Shape (num_envs, nq).
-            cameras: Names. Default: all.
-        """
+        """Write `images` of cameras, or of all, and of those rendered together with them; qpos is (num_envs, nq)."""
         wanted = self._group_of if cameras is None else cameras
         groups = tuple(sorted({self._group_of[name] for name in wanted}))
         for worlds, part in zip(self._worlds, self._parts, strict=True):

@@ -12,9 +12,6 @@ from mjtrain.sim.cameras.cameras import ResolvedCamera
 from mjtrain.sim.cameras.unpack import unpack_depth, unpack_rgb, unpack_segmentation
 from mjtrain.sim.robots.start import make_start
 
-_FIELDS_OF_RAYS = ("cam_fovy",)
-"""Fields of the model from which rays follow; precomputed rays are the same in every world."""
-
 _CENTERED = (mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM, mujoco.mjtCamLight.mjCAMLIGHT_TARGETBODYCOM)
 """Cameras and lights that follow a centre of mass."""
 
@@ -64,7 +61,7 @@ class RenderedWorlds:
         """Let the worlds have their own values of a field of the model, which are read whenever they are rendered."""
         dtype = getattr(self._model, field).dtype
         setattr(self._model, field, wp.from_torch(values, dtype=dtype))
-        if field in _FIELDS_OF_RAYS:
+        if field == "cam_fovy":  # rays follow from it, and precomputed ones are the same in every world
             for context in self._contexts:
                 context.use_precomputed_rays = False
                 context._megakernel = None  # was built for precomputed rays

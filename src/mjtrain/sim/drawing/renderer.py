@@ -127,10 +127,8 @@ class VideoRenderer:
         self._reader.join()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                try:
+                with contextlib.suppress(OSError):  # what was not written yet has no reader any more
                     stream.close()
-                except OSError:
-                    continue  # what was not written yet has no reader any more
         with contextlib.suppress(OSError):  # what is left on a disk that cannot be written or reached does no harm
             self._model_file.unlink(missing_ok=True)
             for video in self._pending.values():

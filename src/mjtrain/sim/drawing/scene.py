@@ -118,9 +118,7 @@ def crop_ground(model: mujoco.MjModel, positions: np.ndarray) -> mujoco.MjModel:
     """Crop a generated ground to the surroundings of the robot: all of it takes seconds per frame without a GPU.
 
     Models other than one height field, fixed to the world, and a robot on a free joint are returned unchanged.
-
-    Args:
-        positions: qpos over a clip. Shape (frames, nq).
+    Positions are qpos over a clip, shape (frames, nq).
     """
     grounds = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD)
     root = find_root(model)

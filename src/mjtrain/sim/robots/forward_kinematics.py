@@ -35,12 +35,7 @@ class BodyStates:
 
     def select(self, rows: slice | torch.Tensor | int) -> BodyStates:
         """Return some of the bodies, in the order of their rows, or one of them without its axis."""
-        return BodyStates(
-            positions=self.positions[..., rows, :],
-            quaternions=self.quaternions[..., rows, :],
-            linear_velocities=self.linear_velocities[..., rows, :],
-            angular_velocities=self.angular_velocities[..., rows, :],
-        )
+        return BodyStates(**{name: values[..., rows, :] for name, values in vars(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +60,6 @@ class _Joints:
 class _Level:
     """Bodies of equal depth in the tree."""
 
-    bodies: list[int]
     parents: torch.Tensor
     """Which bodies of the level above."""
     positions: torch.Tensor
@@ -124,7 +118,6 @@ class ForwardKinematics:
                 slots.setdefault((number, int(model.jnt_type[joint])), []).append((place, joint))
         joints = [self._make_joints(model, kind, slots[number, kind]) for number, kind in sorted(slots)]
         return _Level(
-            bodies=bodies,
             parents=self._index([above.index(model.body_parentid[body]) for body in bodies]),
             positions=self._values(self._places[bodies]),
             quaternions=self._values(self._turns[bodies]),

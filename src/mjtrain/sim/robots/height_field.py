@@ -70,17 +70,11 @@ def make_height_field(config: TerrainConfig) -> HeightField:
             bottom, left = border + column * size, border + level * size
             heights[bottom : bottom + size, left : left + size] = patch
     heights -= heights.min()
-    rows, columns = heights.shape
-    centre = size // 2
+    rows, columns = (border + size // 2 + size * np.arange(number) for number in (len(config.kinds), config.num_levels))
     spawns = np.empty((config.num_levels, len(config.kinds), 3))
-    for level in range(config.num_levels):
-        for column in range(len(config.kinds)):
-            row, col = border + column * size + centre, border + level * size + centre
-            spawns[level, column] = (
-                (col - (columns - 1) / 2) * config.cell_m,
-                (row - (rows - 1) / 2) * config.cell_m,
-                heights[row, col],
-            )
+    spawns[..., 0] = ((columns - (heights.shape[1] - 1) / 2) * config.cell_m)[:, None]
+    spawns[..., 1] = (rows - (heights.shape[0] - 1) / 2) * config.cell_m
+    spawns[..., 2] = heights[np.ix_(rows, columns)].T
     return HeightField(heights=heights, cell_m=config.cell_m, spawns=spawns)
 
 

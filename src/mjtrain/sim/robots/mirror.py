@@ -9,7 +9,6 @@ import copy
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -122,8 +121,11 @@ class _Finder:
             if isinstance(image, str):
                 unknown[self._name(mujoco.mjtObj.mjOBJ_SENSOR, sensor)] = image
                 continue
-            rows, columns = (_columns(model.sensor_adr, model.sensor_dim, index) for index in (partner, sensor))
+            adr, dim = model.sensor_adr, model.sensor_dim
+            rows, columns = (slice(adr[index], adr[index] + dim[index]) for index in (partner, sensor))
             sensordata[rows, columns] = image
+        pairs = enumerate(self._partners[mujoco.mjtObj.mjOBJ_BODY])
+        bodies = {name: pair for pair in pairs if (name := self._name(mujoco.mjtObj.mjOBJ_BODY, pair[0]))}
         mirror = RobotMirror(
             reflection=self._reflection,
             qpos=qpos,
@@ -131,21 +133,12 @@ class _Finder:
             ctrl=ctrl,
             sensordata=sensordata,
             frames=frames,
-            **self._find_bodies(),
+            bodies={name: self._name(mujoco.mjtObj.mjOBJ_BODY, image) for name, (_, image) in bodies.items()},
+            body_frames={name: self._part_frame(mujoco.mjtObj.mjOBJ_XBODY, *pair) for name, pair in bodies.items()},
             unknown=unknown,
         )
         self._check_motion(mirror)
         return mirror
-
-    def _find_bodies(self) -> dict[str, dict[str, Any]]:
-        """Return the fields of `RobotMirror` about bodies."""
-        kind = mujoco.mjtObj.mjOBJ_BODY
-        pairs = {self._name(kind, body): (body, image) for body, image in enumerate(self._partners[kind])}
-        named = {name: pair for name, pair in pairs.items() if name}
-        return {
-            "bodies": {name: self._name(kind, image) for name, (_, image) in named.items()},
-            "body_frames": {name: self._part_frame(mujoco.mjtObj.mjOBJ_XBODY, *pair) for name, pair in named.items()},
-        }
 
     def _pair(self, kind: mujoco.mjtObj, number: int, word: str) -> list[int]:
         """Return the index of the mirror image of each part of a kind."""
@@ -390,10 +383,6 @@ def _accelerate(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray, ctrl:
     data.act[:] = 0.0  # which is its own mirror image
     mujoco.mj_forward(model, data)
     return data.qacc.copy()
-
-
-def _columns(addresses: np.ndarray, widths: np.ndarray, index: int) -> slice:
-    return slice(int(addresses[index]), int(addresses[index] + widths[index]))
 
 
 def _quaternion_map(reference: np.ndarray, local: np.ndarray) -> np.ndarray:

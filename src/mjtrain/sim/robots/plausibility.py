@@ -67,7 +67,8 @@ class Plausibility:
 
     def find_doubtful_starts(self) -> Iterator[str]:
         """Yield a line for each thing in the poses in which episodes begin that is probably not meant."""
-        yield from self._find_joints_out_of_range()
+        if self._has_home():
+            yield from self._describe_outside(lambda beyond, width: beyond > 0.01 * (1 + width))
         yield from self._find_odd_gravity()
         if self._collides():
             yield from self._find_doubtful_heights()
@@ -110,10 +111,6 @@ class Plausibility:
     def find_wrong_positions(self) -> Iterator[str]:
         """Yield a line for a joint that begins so far outside its range that the simulation cannot recover."""
         yield from self._describe_outside(lambda beyond, width: beyond > max(width, 1.0))
-
-    def _find_joints_out_of_range(self) -> Iterator[str]:
-        if self._has_home():
-            yield from self._describe_outside(lambda beyond, width: beyond > 0.01 * (1 + width))
 
     def _describe_outside(self, is_far: Callable[[float, float], bool]) -> Iterator[str]:
         """Name joints whose default position is far outside the range, unless episodes begin elsewhere."""
