@@ -28,8 +28,3 @@ def list_quantities(env: AnyEnvConfig, agent: AgentConfig) -> tuple[str, ...]:
 def name_causes(terminations: Iterable[str], fired: Iterable[bool]) -> tuple[str, ...]:
     """Return the termination terms that ended an episode; BROKEN if none of them fired."""
     return tuple(name for name, said in zip(terminations, fired, strict=True) if said) or (BROKEN,)
-
-
-def list_eval_metrics(env: AnyEnvConfig, agent: AgentConfig) -> tuple[str, ...]:
-    """Return the keys that an evaluation adds to metrics.jsonl."""
-    return ("eval/episodes", *(f"eval/{name}" for name in list_quantities(env, agent)))

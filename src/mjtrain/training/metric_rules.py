@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mjtrain.config import DEFAULT_LEARNER, EnvConfig, ImitationConfig, RunConfig, TrainConfig
-from mjtrain.evaluation.names import list_eval_metrics
+from mjtrain.evaluation.names import list_quantities
 from mjtrain.runtime.errors import RequestError, suggest
 
 _ITERATION = (
@@ -32,6 +32,7 @@ _ITERATION = (
 def list_metrics(config: TrainConfig) -> list[str]:
     """Return the keys of metrics.jsonl that hold a number of the whole job, the same on all ranks."""
     env = config.env
+    evaluated = ("episodes", *list_quantities(env, config.agent)) if isinstance(env, EnvConfig) else ()
     return [
         *_ITERATION,
         *(f"loss/{name}" for name in _list_losses(config)),
@@ -39,7 +40,7 @@ def list_metrics(config: TrainConfig) -> list[str]:
         *(f"termination/{name}" for name in env.terminations),
         *(f"success/{name}" for name in env.successes),
         *(f"curriculum/{name}" for name in env.curriculum),
-        *(list_eval_metrics(env, config.agent) if isinstance(env, EnvConfig) else ()),
+        *(f"eval/{name}" for name in evaluated),
     ]
 
 

@@ -41,9 +41,8 @@ from mjtrain.runtime.text import count
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.engines import resolve_engine
 from mjtrain.training.metric_rules import find_rule_problems
-from mjtrain.training.preflight.config_check import check_config, find_mirrored_groups
+from mjtrain.training.preflight.config_check import check_config, find_mirrored_groups, leave_out
 from mjtrain.training.preflight.faults import find_training_problems
-from mjtrain.training.preflight.left_out import leave_out
 from mjtrain.training.preflight.load import check_actor, note_load, resolve_load
 from mjtrain.training.preflight.memory_need import (
     MemoryNeed,
@@ -157,11 +156,7 @@ class Draft:
 
 
 def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
-    """Resolve a training against this machine without starting it. Only motions are fetched into the user's cache.
-
-    Raises:
-        RequestError: It cannot be done; the message names the flag, the value and what would be right.
-    """
+    """Resolve a training against this machine without starting it. Only motions are fetched into the user's cache."""
     config = leave_out(use_motion(config))
     check_config(config, launch)
     config, job = _complete(config, launch)
@@ -245,11 +240,6 @@ def _check_run(draft: Draft) -> Iterable[str]:
         check_robot_file(draft.config.env.robot)
     if (uneven := list(find_uneven_batches(draft.config, draft.plan.world_size))) and not is_resumed(draft.config):
         yield from uneven  # others continue with what they have
-    yield from _find_short_training(run)
-
-
-def _find_short_training(run: RunConfig) -> Iterable[str]:
-    """Yield why a profile cannot be complete."""
     if run.profile is not None and run.max_iterations <= 2 * run.profile:
         steps = run.total_env_steps
         given = "--max-iterations is" if steps is None else f"--total-env-steps {steps} gives"

@@ -19,7 +19,7 @@ from mjtrain.sim.robots.plausibility import NUM_STARTS, Plausibility, Starts
 from mjtrain.training.preflight.exploration import Extremes, explore
 from mjtrain.training.preflight.idle_settings import find_idle_settings, find_missing_ground
 from mjtrain.training.preflight.term_guards import TermGuards, without_consequences
-from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems
+from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems, without_idle_rewards
 
 NUM_ENVS = 2
 NUM_LEVELS = 2
@@ -58,10 +58,6 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
 
     The random numbers of this process are as before, and so are the global variables of the modules that define the
     terms: a term that counts its calls there, or keeps tensors of another run, begins the training as if it were new.
-
-    Raises:
-        RequestError: Something of the config, the robot or the terms does not fit. There is a note for each further
-            problem.
     """
     check_terms(config)
     problems: dict[str, str] = {}
@@ -73,7 +69,8 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
             size = _step_once(_shrink(config), problems, mirrored, wrong, kept)
         except Exception as error:  # what follows from a term that is wrong; the term says more
             if not problems:
-                if _is_out_of_memory(error):
+                no_memory = isinstance(error, RuntimeError) and "allocate" in str(error)  # of torch or Warp
+                if no_memory or isinstance(error, MemoryError):
                     raise RequestError(
                         f"--env: {NUM_ENVS} environments do not fit into memory ({error}); give smaller images, or a "
                         "shorter history and delay"
@@ -87,11 +84,6 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
     assert size is not None
     warnings = [f"--env.{name}: {problem}" for name, problem in kept.items()]
     return replace(size, warnings=(*warnings, *size.warnings, *find_missing_ground(config)))
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether Python, torch or Warp found no memory on the CPU."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate" in str(error))
 
 
 def _step_once(
@@ -121,9 +113,7 @@ def _step_once(
         for group in config.observations:
             _compare_estimates(env, group, problems)
         _call_late(guarded, env)
-        # A reward of weight 0 may name what the robot lacks.
-        used = replace(config, rewards={name: term for name, term in config.rewards.items() if term.weight})
-        for name, problem in find_sensor_problems(used, engine):
+        for name, problem in find_sensor_problems(config, engine):
             problems.pop(name, None)  # what the term raised follows from the sensor
             wrong.append(problem)
         if problems:
@@ -152,9 +142,9 @@ def _call_late(guarded: EnvConfig, env: Env) -> None:
     step = env.episode_step.clone()
     env.episode_step.fill_(env.max_episode_steps - 1)
     env.read_only.mark()
-    rewarded = {name: term for name, term in guarded.rewards.items() if term.weight}
+    rewards = without_idle_rewards(guarded).rewards
     try:
-        for terms in (*guarded.observations.values(), rewarded, guarded.terminations):
+        for terms in (*guarded.observations.values(), rewards, guarded.terminations):
             for term in terms.values():
                 term.func(env, **term.params)
     finally:

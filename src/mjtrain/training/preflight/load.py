@@ -85,14 +85,7 @@ def _find_file(place: str, flag: str, config: TrainConfig) -> Path:
 
 
 def check_actor(config: TrainConfig, shapes: Mapping[str, tuple[int, ...]], num_actions: int) -> None:
-    """Compare the actor of the file of --load with this run's; the ranks compare the other networks.
-
-    Args:
-        shapes: What one environment observes, by group.
-
-    Raises:
-        RequestError: They have other sizes.
-    """
+    """Compare the sizes of the actor in the file of --load with this run's; the ranks compare the other networks."""
     if config.run.load is None or is_resumed(config):
         return
     import torch

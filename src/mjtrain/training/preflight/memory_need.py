@@ -129,11 +129,7 @@ def _memory_bytes(network: ModelConfig) -> int:
 
 
 def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int, *, after_failures: bool = False) -> None:
-    """Raise a RequestError if a rank needs more memory than there is.
-
-    Args:
-        after_failures: Whether `world_size` is the smallest that failures may leave.
-    """
+    """Raise a RequestError if a rank needs more memory than there is, in a job or in what failures may leave of it."""
     if need.available_bytes is None or need.total_bytes <= need.available_bytes:
         return
     in_total = config.run.num_envs_total is not None

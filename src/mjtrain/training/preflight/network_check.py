@@ -6,7 +6,6 @@ from typing import Any
 
 from mjtrain.config import (
     AgentConfig,
-    AuxiliaryConfig,
     CnnConfig,
     DaggerConfig,
     EnvConfig,
@@ -14,6 +13,7 @@ from mjtrain.config import (
     ModelConfig,
     PpoConfig,
 )
+from mjtrain.runtime.text import spaced
 
 Shape = tuple[int, ...]
 
@@ -31,9 +31,6 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
 
     Args:
         shapes: What one environment observes, by group: (size,), or (channels, height, width) of images.
-
-    Yields:
-        A line for each problem, which names the flag, the value and what would be right.
     """
     algorithm = agent.algorithm
     if isinstance(algorithm, ImitationConfig):
@@ -75,7 +72,6 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
     if isinstance(algorithm, PpoConfig | DaggerConfig):
         if algorithm.auxiliary_cfg.group:
             yield from _find_auxiliary_problems(agent.actor, algorithm, shapes)
-            yield from _find_head_problems(algorithm.auxiliary_cfg)
         if algorithm.auxiliary_cfg.detach_encoder:
             yield from _find_detachment_problems(algorithm)
 
@@ -179,12 +175,10 @@ def _find_auxiliary_problems(
         yield f"{flag}: is predicted from images; --agent.actor.class-name is {actor.class_name}, give CNNModel"
     elif algorithm.class_name in _LIBRARY_PPO:
         yield f"{flag}: RSL-RL's own PPO has no such loss; leave out --agent.algorithm.class-name"
-
-
-def _find_head_problems(config: AuxiliaryConfig) -> Iterator[str]:
-    flag = "--agent.algorithm.auxiliary-cfg"
-    if not config.hidden_dims or min(config.hidden_dims) < 1:
-        yield f"{flag}.hidden-dims {_show(config.hidden_dims) or '(none)'}: give at least 1 for each hidden layer"
+    widths = algorithm.auxiliary_cfg.hidden_dims
+    if not widths or min(widths) < 1:
+        flag = f"--agent.algorithm.auxiliary-cfg.hidden-dims {spaced(widths) or '(none)'}"
+        yield f"{flag}: give at least 1 for each hidden layer"
 
 
 def _find_detachment_problems(algorithm: PpoConfig | DaggerConfig) -> Iterator[str]:
@@ -202,13 +196,13 @@ def _find_cnn_problems(name: str, config: CnnConfig, groups: Mapping[str, Shape]
     """Check the numbers of convolutions, and that they leave something of every image."""
     flag = f"--agent.{name}.cnn-cfg"
     if not config.output_channels or min(config.output_channels) < 1:
-        yield f"{flag}.output-channels {_show(config.output_channels)}: give at least 1 for each layer"
+        yield f"{flag}.output-channels {spaced(config.output_channels)}: give at least 1 for each layer"
         return
     num_layers = len(config.output_channels)
     for field in _PER_LAYER:
         value = getattr(config, field)
         values = value if isinstance(value, tuple) else (value,)
-        flagged = f"{flag}.{field.replace('_', '-')} {_show(value)}"
+        flagged = f"{flag}.{field.replace('_', '-')} {spaced(value)}"
         if isinstance(value, tuple) and len(value) != num_layers:
             yield f"{flagged}: give one value, or one for each of the {num_layers} layers of output-channels"
             return
@@ -245,7 +239,7 @@ def _find_lost_image(flag: str, config: CnnConfig, group: str, shape: Shape) -> 
         size = tuple((width + 2 * pad - reach) // stride + 1 for width, pad in zip(size, pads, strict=True))
         if min(size) < 1:
             return (
-                f"{flag}.kernel-size {_show(config.kernel_size)}: {where}, and leaves none; "
+                f"{flag}.kernel-size {spaced(config.kernel_size)}: {where}, and leaves none; "
                 "use fewer layers, smaller kernels or strides, or padding zeros"
             )
         if max_pool:
@@ -255,7 +249,3 @@ def _find_lost_image(flag: str, config: CnnConfig, group: str, shape: Shape) -> 
 
 def _at(value: Any, layer: int) -> Any:
     return value[layer] if isinstance(value, tuple) else value
-
-
-def _show(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

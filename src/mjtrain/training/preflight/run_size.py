@@ -19,10 +19,9 @@ COMPILE_MODES = ("default", "lite", "max-autotune-no-cudagraphs")
 
 
 def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") -> TrainConfig:
-    """Resolve num_envs and max_iterations from the totals and the task's defaults, and check the numbers of a run.
+    """Return the run with num_envs and max_iterations of one rank, from its totals or the task's defaults, checked.
 
-    Returns:
-        The same run with num_envs and max_iterations of one rank. The totals stay, for the record.
+    The totals stay, for the record.
     """
     run = config.run
     mode = config.agent.torch_compile_mode
@@ -32,7 +31,12 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
     max_iterations = run.max_iterations
     num_envs = default_num_envs(config, device) if run.num_envs is None else run.num_envs
     if run.num_envs_total is not None:
-        num_envs = _split(run.num_envs_total, world_size)
+        num_envs, rest = divmod(run.num_envs_total, world_size)
+        if rest:
+            raise RequestError(
+                f"--num-envs-total {run.num_envs_total}: cannot be split evenly over {world_size} ranks; "
+                f"{name_multiples(run.num_envs_total, world_size)} can"
+            )
     samples = num_envs * config.agent.num_steps_per_env
     _check_update(config.agent, num_envs)
     if run.total_env_steps is not None:
@@ -134,16 +138,6 @@ def default_num_envs(config: TrainConfig, device: str) -> int:
     steps_there = device.startswith("cuda") and config.run.engine != "native"
     on_gpu = config.default_num_envs_gpu if steps_there else None
     return config.default_num_envs if on_gpu is None else on_gpu
-
-
-def _split(num_envs_total: int, world_size: int) -> int:
-    num_envs, rest = divmod(num_envs_total, world_size)
-    if rest:
-        raise RequestError(
-            f"--num-envs-total {num_envs_total}: cannot be split evenly over {world_size} ranks; "
-            f"{name_multiples(num_envs_total, world_size)} can"
-        )
-    return num_envs
 
 
 def name_multiples(count: int, step: int) -> str:

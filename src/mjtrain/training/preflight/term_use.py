@@ -11,12 +11,13 @@ from mjtrain.config import EnvConfig
 from mjtrain.config.limits import Reads
 from mjtrain.env.env import Env
 from mjtrain.env.robot_names import matched_names
-from mjtrain.env.term_check import PLURALS, list_functions, read_annotation
+from mjtrain.env.term_check import PLURALS, TermFunction, list_functions, read_annotation
 from mjtrain.mdp import gait, objects, reach, rewards, root, targets, terminations, velocity
+from mjtrain.runtime.text import spaced
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.layout import SensorKind
+from mjtrain.sim.robots.measured import are_in_line, find_sensor_body
 from mjtrain.sim.robots.plausibility import find_axis
-from mjtrain.training.preflight.foot_check import find_mixed_feet
 
 
 def _of(module: ModuleType, *names: str) -> set[Callable[..., Any]]:
@@ -69,10 +70,18 @@ _AXES: dict[Callable[..., Any], dict[str, tuple[int, int, int]]] = {
 _ANY = ("user", "plugin")
 """Sensors that may measure anything."""
 
+_FOOT_SENSORS = ("contact_sensors", "position_sensors", "velocity_sensors")
+"""Parameters whose sensors must be in the same order, foot by foot."""
+
+
+def without_idle_rewards(config: EnvConfig) -> EnvConfig:
+    """Leave out rewards of weight 0, whose functions are not called: they may name what the robot lacks."""
+    return replace(config, rewards={name: term for name, term in config.rewards.items() if term.weight})
+
 
 def find_sensor_problems(config: EnvConfig, engine: NativeEngine) -> Iterator[tuple[str, str]]:
     """Yield terms and their sensors that measure something else than the functions need, see `limits.Reads`."""
-    for term in list_functions(config):
+    for term in list_functions(without_idle_rewards(config)):
         try:
             parameters = inspect.signature(term.func).parameters
         except (TypeError, ValueError):  # a built-in function that does not say
@@ -113,22 +122,21 @@ def find_doubtful_terms(config: EnvConfig, env: Env, engine: NativeEngine) -> It
     yield from _find_doubtful_ends(config, env)
     yield from _find_doubtful_levels(config)
     yield from _find_differing_gaits(config, env.step_dt)
-    yield from find_mixed_feet(config, engine)
+    yield from _find_mixed_feet(config, engine)
     yield from _find_slow_commands(config)
     yield from _find_doubtful_times(config, env)
     yield from _find_turned_roots(config, engine)
 
 
 def _find_turned_roots(config: EnvConfig, engine: NativeEngine) -> Iterator[str]:
-    used = replace(config, rewards={name: term for name, term in config.rewards.items() if term.weight})
-    for term in list_functions(used):
+    for term in list_functions(without_idle_rewards(config)):
         for name, wanted in _AXES.get(term.func, {}).items():
             axis = find_axis(engine.model, term.params[name])
             if axis is not None and math.dist(axis, wanted) > 1e-3:
                 found = " ".join(f"{value:g}" for value in axis)
                 yield (
                     f"--env.{term.name}.params.{name} {term.params[name]}: has the axis {found} in the world; "
-                    f"{term.func.__name__}() is made for {_show(wanted)}"
+                    f"{term.func.__name__}() is made for {spaced(wanted)}"
                 )
 
 
@@ -232,7 +240,7 @@ def _find_differing_gaits(config: EnvConfig, step_dt: float) -> Iterator[str]:
             feet = len(value) if key == "offsets" else None
             place, other = first.setdefault((command, key, feet), (term.name, value))
             if other != value:
-                yield f"--env.{term.name}.params.{key} {_show(value)}: is {_show(other)} in {place}; give the same"
+                yield f"--env.{term.name}.params.{key} {spaced(value)}: is {spaced(other)} in {place}; give the same"
         seen = clocks.get(command, set())
         if seen and "frequency_hz" in term.params and term.params["frequency_hz"] not in seen:
             yield (
@@ -241,8 +249,47 @@ def _find_differing_gaits(config: EnvConfig, step_dt: float) -> Iterator[str]:
             )
 
 
-def _show(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+def _find_mixed_feet(config: EnvConfig, engine: NativeEngine) -> Iterator[str]:
+    """Yield a line for each term that takes the readings of one foot for those of another."""
+    offsets: dict[tuple[str, int], tuple[str, float]] = {}
+    for term in list_functions(config):
+        if term.func.__module__ != gait.__name__ or not term.name.startswith("rewards."):
+            continue
+        feet = {name: bodies for name in _FOOT_SENSORS if (bodies := _find_bodies(term, name, engine)) is not None}
+        yield from _find_mixed_pairs(term, feet, engine)
+        for bodies in feet.values():
+            for body, offset in zip(bodies, term.params.get("offsets", ()), strict=False):
+                place, other = offsets.setdefault((term.params.get("command", ""), body), (term.name, offset))
+                if other != offset:
+                    name = engine.model.body(body).name
+                    yield (
+                        f"--env.{term.name}.params.offsets: {name} has {offset:g}, and {other:g} in {place}; give "
+                        "sensors and offsets in the same order"
+                    )
+                    return
+
+
+def _find_bodies(term: TermFunction, name: str, engine: NativeEngine) -> list[int] | None:
+    """Return the bodies of sensors; None where the term has none, or one of them is not on a body."""
+    known = {engine.model.sensor(index).name for index in range(engine.model.nsensor)}
+    sensors = term.params.get(name)
+    if not sensors or not set(sensors) <= known:
+        return None
+    bodies = [find_sensor_body(engine.model, sensor) for sensor in sensors]
+    return None if None in bodies else [body for body in bodies if body is not None]
+
+
+def _find_mixed_pairs(term: TermFunction, feet: dict[str, list[int]], engine: NativeEngine) -> Iterator[str]:
+    (first, bodies), *others = feet.items() or [("", [])]
+    for name, theirs in others:
+        for index, (body, other) in enumerate(zip(bodies, theirs, strict=False)):
+            if not are_in_line(engine.model, body, other):
+                mine, its = engine.model.body(body).name, engine.model.body(other).name
+                yield (
+                    f"--env.{term.name}.params.{name} {term.params[name][index]}: is on {its}, and "
+                    f"{term.params[first][index]} of {first} on {mine}; give both in the same order"
+                )
+                return
 
 
 def _find_slow_commands(config: EnvConfig) -> Iterator[str]:
