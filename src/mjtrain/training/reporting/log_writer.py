@@ -38,11 +38,7 @@ class LogWriterAdapter(Writer):
     """Passes what is recorded to a `LogWriter`; whatever it raises does not end the training."""
 
     def __init__(self, config: TrainConfig, run_dir: Path) -> None:
-        """Make the writer that --logger names, as RSL-RL does: with log_dir.
-
-        Raises:
-            WriterError: It cannot be made.
-        """
+        """Make the writer that --logger names, as RSL-RL does: with log_dir; raises a WriterError if that fails."""
         self._writer: Any = guard(lambda: load_log_writer(config.run.logger)(log_dir=str(run_dir)))
         env, agent = to_plain(config.env), to_plain(config.agent)
         self._call("store_config", env, {**agent, "task": config.task, "run": to_plain(config.run)})

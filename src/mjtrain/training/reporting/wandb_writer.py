@@ -14,6 +14,9 @@ from mjtrain.runtime.machine import is_writable
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.writer import Writer, WriterError, guard, scalars
 
+ID_FILE = "wandb_run_id"
+"""File in the run directory with the id of the W&B run."""
+
 INIT_TIMEOUT_S = 30.0
 """Longest wait for W&B's server at the start of a run; without an answer the run is recorded offline."""
 
@@ -34,14 +37,7 @@ class WandbWriter(Writer):
     """A Weights & Biases run; its id is in the run directory, so that a resumed run continues the same W&B run."""
 
     def __init__(self, run_dir: Path, config: RunConfig, warn: Callable[[str], None]) -> None:
-        """Start or resume the W&B run.
-
-        Args:
-            run_dir: Where the run lives; what params/ holds there becomes the W&B run's config.
-
-        Raises:
-            WriterError: W&B cannot even record on this machine.
-        """
+        """Start or resume the W&B run; raises a WriterError if W&B cannot even record on this machine."""
         self._failed = False
         self._step = 0
         self._uploads_checkpoints = config.wandb_upload_checkpoints
@@ -49,17 +45,23 @@ class WandbWriter(Writer):
         mode = resolve_mode(config.wandb_mode, os.environ, has_credentials)
         if config.wandb_mode == "online" and mode == "offline":
             warn("--wandb-mode online: no W&B API key found (WANDB_API_KEY or wandb login); recording offline")
-        self._joins = _is_in_sweep()
-        self._owns_process = _is_free()
+        import wandb
+
+        # The caller's program may have a run in the same process of W&B. That of a sweep, which compares the metrics of
+        # the training, is joined, and any other is left alone.
+        current = wandb.run
+        self._joins = current is not None and current.sweep_id is not None
+        self._owns_process = current is None
+        apart = current is not None and not self._joins
         self._hangs = False
         try:
-            self._run = _begin(run_dir, config, mode)
+            self._run = _begin(run_dir, config, mode, apart=apart)
         except WriterError as error:
             if mode == "offline":
                 raise
             warn(f"W&B cannot be reached ({error}); recording offline, for wandb sync later")
-            self._run = _begin(run_dir, config, "offline")
-        write_whole(_id_file(run_dir), self._run.id)
+            self._run = _begin(run_dir, config, "offline", apart=apart)
+        write_whole(run_dir / ID_FILE, self._run.id)
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Log the scalars."""
@@ -68,12 +70,13 @@ class WandbWriter(Writer):
 
     def add_video(self, video: Video) -> None:
         """Upload the video at the current step, because W&B's steps never go back."""
-        self._call(lambda: self._run.log({"video": self._video(video)}, step=self._step))
-
-    def _video(self, video: Video) -> Any:
         import wandb
 
-        return wandb.Video(str(video.path), caption=f"iteration {video.iteration}", format="mp4")
+        def log() -> None:
+            clip = wandb.Video(str(video.path), caption=f"iteration {video.iteration}", format="mp4")
+            self._run.log({"video": clip}, step=self._step)
+
+        self._call(log)
 
     def add_checkpoint(self, path: Path) -> None:
         """Upload a checkpoint as an artifact, if that was asked for."""
@@ -136,27 +139,12 @@ def _choose_cache(run_dir: Path) -> None:
         os.environ["WANDB_CACHE_DIR"] = str(run_dir.absolute() / "wandb" / "cache")
 
 
-def _is_in_sweep() -> bool:
-    """Whether the caller's program has begun a run of a W&B sweep, which compares the metrics of the training."""
+def _begin(run_dir: Path, config: RunConfig, mode: str, *, apart: bool) -> Any:
+    """Start W&B's own process, and the run in it, if need be apart from a run of the caller's program."""
     import wandb
 
-    return wandb.run is not None and wandb.run.sweep_id is not None
-
-
-def _is_free() -> bool:
-    """Whether the caller's program has no run, which would be in the same process of W&B."""
-    import wandb
-
-    return wandb.run is None
-
-
-def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
-    """Start W&B's own process, and the run in it."""
-    import wandb
-
-    id_file = _id_file(run_dir)
+    id_file = run_dir / ID_FILE
     run_id = id_file.read_text().strip() if id_file.exists() else None
-    apart = not _is_free() and not _is_in_sweep()  # a run of the caller's program stays its own
     if apart and run_id is None:  # not that of the caller's run, where WANDB_RUN_ID is set
         run_id = secrets.token_hex(4)
     settings = wandb.Settings(
@@ -182,7 +170,3 @@ def _begin(run_dir: Path, config: RunConfig, mode: str) -> Any:
             settings=settings,
         )
     )
-
-
-def _id_file(run_dir: Path) -> Path:
-    return run_dir / "wandb_run_id"
