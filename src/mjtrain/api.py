@@ -1,7 +1,6 @@
 """What Python programs call: train, make environments, play, export, and load a policy."""
 
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
@@ -44,6 +43,7 @@ from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.rank import RankContext, check_seed
+from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.training.open_run import naming_last_checkpoint, open_run, report_restart, saved_iteration
 from mjtrain.training.preflight.run_size import default_num_envs
 from mjtrain.training.request import TrainRequest, resolve_training, with_options
@@ -166,7 +166,7 @@ def _train_teacher(task: str, request: TrainRequest) -> None:
             f"--teacher auto: no run of {task} below {request.config.run.log_root} is finished, and a job on several "
             f"hosts does not train it; run `mjtrain train {task}` first{other}"
         )
-    print(f"{request.config.task} learns from a run of {task}, which is trained first", file=sys.stderr)  # noqa: T201
+    write_to_stderr(f"{request.config.task} learns from a run of {task}, which is trained first")
     run = request.config.run
     names = [field.name for field in fields(run) if field.name.startswith("wandb_") and field.name != "wandb_name"]
     options = {name: getattr(run, name) for name in ("log_root", "logger", "engine", *names)}
@@ -499,17 +499,14 @@ def _with_play_options(options: dict[str, Any]) -> PlayConfig:
 
 def _to_plain_options(options: dict[str, Any]) -> dict[str, Any]:
     """Return paths as strings, and enumerations and numbers of numpy as plain values, which files of runs need."""
-    return {
-        name: to_plain(value) if isinstance(value, Path | Enum) or _is_of_numpy(value) else value
-        for name, value in options.items()
-    }
 
+    def is_plain(value: Any) -> bool:
+        return not isinstance(value, Path | Enum) and not (isinstance(value, Number) and hasattr(value, "tolist"))
 
-def _is_of_numpy(value: Any) -> bool:
-    return isinstance(value, Number) and hasattr(value, "tolist")
+    return {name: value if is_plain(value) else to_plain(value) for name, value in options.items()}
 
 
 def print_notices(run: "TrainedRun") -> None:
     """Print what was passed over on the way to a run, to standard error."""
     for line in run.notices:
-        print(line, file=sys.stderr, flush=True)  # noqa: T201
+        write_to_stderr(line)

@@ -21,38 +21,22 @@ from mjtrain.deployment.robot import Readings, Targets
 from mjtrain.deployment.simulated_drives import SimulatedDrives
 from mjtrain.deployment.simulated_history import forward_at_rest
 from mjtrain.deployment.simulated_readings import SimulatedReadings
+from mjtrain.runtime.standard_streams import write_to_stderr
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """What differs from the model of the training, and the way to the robot."""
+    """What differs from the model of the training, and the way to the robot; see the flags of `deploy`."""
 
     model: str
-    """A compiled model (.mjb) or an MJCF file."""
-
     delay_s: float = 0.0
-    """How much later readings arrive, in seconds."""
-
     noise: float = 0.0
-    """Noise of joints and sensors, as a multiple of that in the training."""
-
     loss: float = 0.0
-    """Fraction of packets that are lost, in each direction."""
-
     mass: float = 1.0
-    """Factor of all masses and inertias."""
-
     friction: float = 1.0
-    """Factor of the sliding friction of all geoms."""
-
     held: bool = True
-    """Joints without a motor stay where they are until the policy acts, as on a gantry."""
-
     watchdog_s: float = 0.08
-    """Time without targets after which the robot damps itself, in seconds."""
-
     seed: int = 0
-    """Seed of noise and losses."""
 
 
 class SimulatedRobot:
@@ -193,8 +177,7 @@ def _find_passive(model: mujoco.MjModel) -> list[tuple[slice, slice]]:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"robot: {line}\n")
-    sys.stderr.flush()
+    write_to_stderr(f"robot: {line}")
 
 
 def main() -> None:

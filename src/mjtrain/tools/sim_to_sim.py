@@ -1,6 +1,5 @@
 """One policy in several simulators, with and without what disturbs it in the training."""
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -25,6 +24,7 @@ from mjtrain.evaluation.policy_player import PolicyPlayer
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.model import load_model
 
@@ -81,7 +81,7 @@ def compare_simulators(context: RankContext, run: TrainedRun, config: PlayConfig
         cases = list_cases(run.own_env)
         for case, env in cases.items():
             for name in _simulators(config):
-                sys.stderr.write(f"{len(rows) + 1} of {len(cases) * len(_simulators(config))}: {case}, {name}\n")
+                write_to_stderr(f"{len(rows) + 1} of {len(cases) * len(_simulators(config))}: {case}, {name}")
                 player = makers[name](replace(run, env=env))
                 begin = time.monotonic()
                 try:

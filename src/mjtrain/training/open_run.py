@@ -1,7 +1,6 @@
 """From a request to a run: its directory is found or made, and what will happen is printed."""
 
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +23,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import last_iteration, mark_injected, write_event
 from mjtrain.runtime.files import shorten
 from mjtrain.runtime.machine import installed_packages
-from mjtrain.runtime.standard_streams import printable
+from mjtrain.runtime.standard_streams import printable, write_to_stderr
 from mjtrain.training.request import TrainRequest
 
 if TYPE_CHECKING:
@@ -142,22 +141,16 @@ def report_restart(
     iteration = saved_iteration(run_dir)
     more: dict[str, Any] = {"world_size": change.num_ranks, "left_out": list(change.left_out)}
     more |= {"taken_in": list(change.taken_in)}
+    news = [f"{change.num_ranks} of {change.num_places} ranks continue, {change.news}"] if change.news else []
     if failure is None:
         _write_restart(run_dir, iteration, change.planned_cause, planned=True, **more)
-        _print(f"planned restart from iteration {iteration}, as {change.planned_cause}; it is not counted")
-        _print_ranks(change)
+        _print(f"planned restart from iteration {iteration}, as {change.planned_cause}; it is not counted", *news)
         return
     who = "the job" if failure.rank is None else f"rank {failure.rank}"
     who += f" on host {failure.host}" if failure.host else ""
     cause = f"{who}: {failure.summary}"
     _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s, **(more if change.news else {}))
-    _print(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}")
-    _print_ranks(change)
-
-
-def _print_ranks(change: "Change") -> None:
-    if change.news:
-        _print(f"{change.num_ranks} of {change.num_places} ranks continue, {change.news}")
+    _print(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}", *news)
 
 
 def _write_restart(run_dir: Path, iteration: int, cause: str, **fields: Any) -> None:
@@ -191,4 +184,4 @@ def saved_iteration(run_dir: Path) -> int:
 
 def _print(*lines: str) -> None:
     for line in lines:
-        print(printable(line), file=sys.stderr, flush=True)  # noqa: T201
+        write_to_stderr(printable(line))

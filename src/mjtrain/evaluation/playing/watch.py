@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from mjtrain.config import PlayConfig, TerrainConfig
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.standard_streams import write_to_stderr
 
 if TYPE_CHECKING:
     from mjtrain.evaluation.playing.viewer_session import ViewerSession
@@ -118,7 +118,7 @@ def _run_viewer(session: "ViewerSession", config: PlayConfig) -> None:
     if config.viewer == "native":
         from mjtrain.evaluation.playing.native_viewer import KEYS, run_native_viewer
 
-        _say(f"viewer: {KEYS}")
+        write_to_stderr(f"viewer: {KEYS}")
         run_native_viewer(session)
         return
     from mjtrain.evaluation.playing.drive_page import PATH
@@ -126,9 +126,5 @@ def _run_viewer(session: "ViewerSession", config: PlayConfig) -> None:
 
     viewer = WebViewer(session, host=config.viewer_host, port=config.viewer_port)
     drive = f"; {viewer.address}{PATH} steers by keys or a gamepad" if viewer.steers else ""
-    _say(f"viewer: {viewer.address} (Ctrl-C ends){drive}")
+    write_to_stderr(f"viewer: {viewer.address} (Ctrl-C ends){drive}")
     viewer.run()
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201

@@ -4,7 +4,6 @@ import contextlib
 import http
 import ipaddress
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from mjtrain.evaluation.playing.drive_page import Driver, make_driver
 from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.evaluation.playing.web_panels import Panels
 from mjtrain.launcher.ipc.network import names_this_machine
+from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.sim.drawing import ghost
 from mjtrain.sim.drawing.scene import body_poses
 
@@ -58,7 +58,13 @@ class WebViewer:
         if kinematics.base_body is not None:  # mjviser follows the first body that moves, which may be an object
             self._scene._tracked_body_id = kinematics.base_body
         self._offsets = _spread(num_worlds, 0.0 if kinematics.model.nhfield else 1.5 * kinematics.size_m)
-        self._poses = {name: self._add_marker(name) for name in session.commanded_poses()}
+        axes_m = 0.08 * kinematics.size_m
+        self._poses = {
+            name: self._server.scene.add_frame(
+                f"/fixed_bodies/command {name}", axes_length=axes_m, axes_radius=axes_m / 12
+            )
+            for name in session.commanded_poses()
+        }
         self._ghost = {} if session.ghost is None else self._add_ghost()
         self._panels = Panels(self._server, session, self._scene)
         self._server.on_client_connect(lambda _: self._redraw.set())
@@ -82,10 +88,6 @@ class WebViewer:
                 time.sleep(_IDLE_S)
         finally:
             self._server.stop()
-
-    def _add_marker(self, name: str) -> viser.FrameHandle:
-        size = 0.08 * self._session.kinematics.size_m
-        return self._server.scene.add_frame(f"/fixed_bodies/command {name}", axes_length=size, axes_radius=size / 12)
 
     def _add_ghost(self) -> dict[int, viser.MeshHandle]:
         """Add the robot once more, translucent, where the scene moves if the camera follows; by body."""
@@ -120,7 +122,7 @@ class WebViewer:
         except Exception as error:  # a visitor may set any option of the scene to any value, and then another one
             problem = f"the viewer cannot draw this: {type(error).__name__}: {error}"
             if problem != self._problem:
-                print(problem, file=sys.stderr, flush=True)  # noqa: T201
+                write_to_stderr(problem)
             self._problem = problem
 
     def _draw(self) -> None:
@@ -148,11 +150,7 @@ def name_in_url(host: str) -> str:
 
 
 def serve_page(host: str, port: int, driver: Driver | None = None) -> viser.ViserServer:
-    """Start viser's server, which then refuses what pages of other sites send through a visitor's browser.
-
-    Args:
-        driver: Answers requests of the page that steers; None for no such page.
-    """
+    """Start viser's server, which then refuses what pages of other sites send through a visitor's browser."""
     with _checking_requests(host, driver):
         return viser.ViserServer(host=host, port=port, verbose=False)
 
