@@ -292,19 +292,15 @@ def test_a_name_that_is_too_long_is_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["robot.urdf"]
 
 
-def test_check_robot_tells_all_lines_of_an_error_by_its_own_flag(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "robot.xml").write_text("<mujoco/>")
-
-    def refuse(file: Path, *, keyframe: str) -> None:
-        raise RequestError.of([f"--env.robot.keyframe {keyframe}: one", f"--env.robot: {file.name}"])
-
-    monkeypatch.setattr("mjtrain.tools.check_robot.check_robot", refuse)
+def test_check_robot_names_its_own_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = '<keyframe><key name="up"/></keyframe>'
+    (tmp_path / "robot.xml").write_text(
+        f"<mujoco><worldbody><body><freejoint/><geom size='1'/></body></worldbody>{key}</mujoco>"
+    )
     with pytest.raises(SystemExit) as stop:
-        main(["check-robot", str(tmp_path / "robot.xml"), "--keyframe", "up"])
-    lines = ["check-robot: --keyframe up: one", "check-robot: --env.robot: robot.xml"]
-    assert (stop.value.code, capsys.readouterr().err.splitlines()) == (2, lines)
+        main(["check-robot", str(tmp_path / "robot.xml"), "--keyframe", "down"])
+    line = "check-robot: --keyframe down: no keyframe has this name; available: up"
+    assert (stop.value.code, capsys.readouterr().err.splitlines()) == (2, [line])
 
 
 def give_up_right_to_search() -> None:

@@ -35,13 +35,8 @@ def main(argv: list[str]) -> None:
     try:
         lines = check(Path(file), keyframe=options.keyframe)
     except RequestError as error:
-        lines = (str(error), *getattr(error, "__notes__", ()))
         # The flag of a training in the place of this command's.
-        raise RequestError.of([re.sub(r"^--env\.robot\.keyframe ", "--keyframe ", line) for line in lines]) from error
+        raise RequestError(re.sub(r"^--env\.robot\.keyframe ", "--keyframe ", str(error))) from error
     print(file)
     for line in lines:
         print(f"  {line}")
-
-
-if __name__ == "__main__":
-    main()

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from importlib.metadata import version
 from itertools import pairwise
@@ -71,6 +72,22 @@ def run_command(
                 sys.exit(1)
         if told is not None:
             raise told
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedRunOptions:
+    """Which checkpoint of which run, for commands that take a trained policy."""
+
+    checkpoint: str | None = None
+    """File, its name in the run, or best, for the best one by the run's --best-metric. Default: the newest valid
+    one."""
+
+    trust_run: bool = False
+    """Run any code that the run names. Default: only that of mjtrain, of packages that register tasks, and of tasks
+    from which you have trained on this machine. Give it only for a run whose maker you trust."""
+
+    log_root: str = "logs"
+    """Folder below which runs live."""
 
 
 class Main(Protocol):
@@ -240,10 +257,7 @@ def take_first(argv: Sequence[str], name: str, hint: str) -> tuple[str, list[str
     Args:
         name: What the help calls the word. Without one, or with a flag for help in its place, it is returned with an
             option that asks for help.
-        hint: What the error says where an option comes first.
-
-    Raises:
-        RequestError: An option that does not ask for help comes first.
+        hint: What the error says where another option comes first.
     """
     first, *args = argv or ["--help"]
     if first in ("-h", "--help"):

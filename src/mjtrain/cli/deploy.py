@@ -134,7 +134,9 @@ def main(argv: list[str]) -> None:
             return
         with tempfile.TemporaryDirectory(prefix="mjtrain-") as folder:
             model = options.model or str(_find_model(policy.file.parent, Path(folder)))
-            process = SimulatedProcess(_simulation(options, model), policy)
+            names = ("delay_s", "noise", "loss", "mass", "friction", "held", "watchdog_s", "seed")
+            simulation = {"model": model, **{name: getattr(options, name) for name in names}}
+            process = SimulatedProcess(simulation, policy)
         try:
             _run(options, policy, commands, process)
         finally:
@@ -292,11 +294,6 @@ def compile_model(bundle: str, model: str) -> None:
     from mjtrain.sim.robots.robot import save_model
 
     save_model(read_run(Path(bundle)).own_env, Path(model))
-
-
-def _simulation(options: Options, model: str) -> dict[str, Any]:
-    names = ("delay_s", "noise", "loss", "mass", "friction", "held", "watchdog_s", "seed")
-    return {"model": model, **{name: getattr(options, name) for name in names}}
 
 
 if __name__ == "__main__":

@@ -24,10 +24,7 @@ def expand_agent_flags(args: Sequence[str], environ: Mapping[str, str] = os.envi
     """Split what an agent of a W&B sweep has joined: several flags with one value, and several values of a flag.
 
     `--agent.actor.hidden-dims,agent.critic.hidden-dims=64 64` becomes two flags with two values each. The agent makes
-    such words of the configuration that `sweep --wandb` writes.
-
-    Args:
-        environ: Environment variables; without WANDB_SWEEP_ID no agent has started this process, and all stays.
+    such words of the configuration that `sweep --wandb` writes, and sets WANDB_SWEEP_ID; without it, all stays.
     """
     if "WANDB_SWEEP_ID" not in environ:
         return list(args)
@@ -79,7 +76,8 @@ def add_named_parts(env: EnvT, args: Sequence[str]) -> EnvT:
     """
     if not isinstance(env, EnvConfig):
         return dataclasses.replace(env, kwargs=_add_keywords(env.kwargs, args))
-    kinds = {name: get_args(kind)[1] for name, kind in get_type_hints(RobotConfig).items() if _holds_parts(kind)}
+    hints = {name: get_args(kind) for name, kind in get_type_hints(RobotConfig).items()}
+    kinds = {name: kind[1] for name, kind in hints.items() if len(kind) == 2 and dataclasses.is_dataclass(kind[1])}
     robot = {
         field: _add_names(getattr(env.robot, field), rf"--env\.robot\.{field}\.([^.=]+)\.", kind, args)
         for field, kind in kinds.items()
@@ -120,8 +118,3 @@ def _add_names(
         if match and match[1].replace("-", "_") not in {part.replace("-", "_") for part in found}:  # tyro takes either
             found[match[1]] = make()
     return found
-
-
-def _holds_parts(kind: Any) -> bool:
-    arguments = get_args(kind)
-    return len(arguments) == 2 and dataclasses.is_dataclass(arguments[1])

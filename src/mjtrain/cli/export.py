@@ -3,32 +3,21 @@
 import sys
 from dataclasses import dataclass
 
-from mjtrain.cli.command import command, take_first
+from mjtrain.cli.command import TrainedRunOptions, command, take_first
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.text import count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(TrainedRunOptions):
     """A trained policy as files."""
-
-    checkpoint: str | None = None
-    """File, its name in the run, or best, for the best one by the run's --best-metric. Default: the newest valid
-    one."""
 
     out: str | None = None
     """Folder for the files. Default: export in the run directory."""
 
     observations: int = 1000
     """Recorded observations on which the files must agree with the policy."""
-
-    trust_run: bool = False
-    """Run any code that the run names. Default: only that of mjtrain, of packages that register tasks, and of tasks
-    from which you have trained on this machine. Give it only for a run whose maker you trust."""
-
-    log_root: str = "logs"
-    """Folder below which runs live."""
 
 
 @command("export")
@@ -62,7 +51,3 @@ def main(argv: list[str]) -> None:
     print(f"{exported.checkpoint} as {exported.folder}, verified on {count(options.observations, 'observation')}:")
     for name, difference in exported.differences.items():
         print(f"  {name}: off by at most {difference:.1e}")
-
-
-if __name__ == "__main__":
-    main()

@@ -59,7 +59,3 @@ def _print_help(args: list[str]) -> None:
     for name, line in COMMANDS.items():
         print(f"  {name:<14}{line}")
     print("\n  --version     print the version\n\n`mjtrain COMMAND --help` lists the options of a command.")
-
-
-if __name__ == "__main__":
-    main()

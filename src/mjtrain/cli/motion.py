@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
@@ -73,7 +73,7 @@ class ConvertOptions(_Robot):
     fps: float | None = None
     """Frames per second of the output. Default: as they are."""
 
-    to: str = "mjtrain"
+    to: Literal["mjtrain", "mjlab"] = "mjtrain"
     """Format: mjtrain, or mjlab, which BeyondMimic reads too."""
 
 
@@ -89,7 +89,7 @@ class InfoOptions(_Robot):
 class ShowOptions(_Robot):
     """Play a motion in a viewer."""
 
-    viewer: str = "web"
+    viewer: Literal["web", "native"] = "web"
     """web, or native, a window of this machine."""
 
     viewer_host: str = "127.0.0.1"
@@ -176,8 +176,6 @@ def _skeleton(options: _Robot) -> "Skeleton | None":
 
 def _convert(args: list[str]) -> None:
     files, options = _parse(ConvertOptions, "convert", "IN OUT", args)
-    if options.to not in ("mjtrain", "mjlab"):
-        raise RequestError(f"--to {options.to}: give mjtrain or mjlab")
     from mjtrain.motion.edit import blend_seam, cut, lift, loop, resample
     from mjtrain.motion.files import read_motion, write_motion
     from mjtrain.motion.retarget import retarget
@@ -261,8 +259,6 @@ def _info(args: list[str]) -> None:
 
 def _play(args: list[str]) -> None:
     files, options = _parse(ShowOptions, "play", "FILE", args)
-    if options.viewer not in ("web", "native"):
-        raise RequestError(f"--viewer {options.viewer}: give web or native")
     skeleton = _skeleton(options)
     if skeleton is None:
         raise RequestError("a motion can only be shown on a robot; give --task or --robot")
@@ -270,11 +266,7 @@ def _play(args: list[str]) -> None:
     from mjtrain.motion.files import read_motion
     from mjtrain.runs.motion_places import find_motion
 
-    config = PlayConfig(
-        viewer="web" if options.viewer == "web" else "native",
-        viewer_host=options.viewer_host,
-        viewer_port=options.viewer_port,
-    )
+    config = PlayConfig(viewer=options.viewer, viewer_host=options.viewer_host, viewer_port=options.viewer_port)
     check_viewer(config)
     path = find_motion(files[0])
     show_motion(path, read_motion(path, skeleton, fps=options.input_fps), skeleton, config)
@@ -282,24 +274,16 @@ def _play(args: list[str]) -> None:
 
 def _record(args: list[str]) -> None:
     files, options = _parse(RecordOptions, "record", "RUN OUT", args)
-    if options.values and not options.command:
-        raise RequestError(f"--values {' '.join(f'{value:g}' for value in options.values)}: needs --command")
     from mjtrain.evaluation.playing.evaluate import find_run_to_play
     from mjtrain.evaluation.playing.record_motion import record_motion
     from mjtrain.launcher import launch
     from mjtrain.motion.files import check_out, write_motion
 
     check_out(files[1])
-    config = PlayConfig(
-        checkpoint=options.checkpoint, log_root=options.log_root, seed=options.seed, trust_run=options.trust_run
-    )
+    own = ("length_s", "settle_s")
+    config = PlayConfig(**{name: value for name, value in vars(options).items() if name not in own})
     run = find_run_to_play(files[0], config)
-    held = (options.command, options.values) if options.command else None
     where = LaunchConfig(gpu_ids=None, seed=options.seed)
-    motion = launch(record_motion, run, held, options.settle_s, options.length_s, launch=where)
+    motion = launch(record_motion, run, config.held, options.settle_s, options.length_s, launch=where)
     write_motion(files[1], motion)
     _print_written(files[1], motion)
-
-
-if __name__ == "__main__":
-    main()

@@ -109,7 +109,7 @@ def _raise_usage_error(boxes: str) -> NoReturn:
 
 def _put_flag_first(message: str) -> str:
     """Say what was wrong about a value as all other errors do: flag, value, and what would be right."""
-    if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)\.$", message):
+    if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\) ?\.$", message):
         words = choice[3].replace("'", "").split(", ")
         if "None" in words:  # tyro takes them from a set then
             words.sort(key=lambda word: (word == "None", word))

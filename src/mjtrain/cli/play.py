@@ -47,14 +47,16 @@ def main(argv: list[str]) -> None:
 
     check_viewer(config)
     _check_without_effect(config)
-    if len(written := _writes(config)) > 1:
+    files = {"--video": config.video, "--html": config.html, "--record": config.record}
+    written = [flag for flag, value in files.items() if value is not None]
+    shows = config.viewer != "none" or config.replay is not None
+    if len(written) > 1:
         raise RequestError(f"{' '.join(written)}: give one of them, because each plays its own episodes")
-    if written and (config.viewer != "none" or config.replay is not None):
+    if written and shows:
         raise RequestError(f"{written[0]}: leave out --viewer and --replay, which write no file")
-    if config.json and (written or config.viewer != "none" or config.replay is not None):
-        raise RequestError("--json: prints a table; leave out viewers, files and replays")
-    if config.sim_to_sim is not None and (written or config.viewer != "none" or config.replay is not None):
-        raise RequestError("--sim-to-sim: prints a table; leave out viewers, files and replays")
+    for flag, is_given in (("--json", config.json), ("--sim-to-sim", config.sim_to_sim is not None)):
+        if is_given and (written or shows):
+            raise RequestError(f"{flag}: prints a table; leave out viewers, files and replays")
     run = find_run_to_play(task, config)
     env_args = ["--help"] if wants_all else rest
     if env_args:
@@ -79,7 +81,7 @@ def main(argv: list[str]) -> None:
     if config.viewer != "none":
         launch(watch, run, config, launch=where)
         return
-    if _writes(config):
+    if written:
         print(launch(_check_writer(config), run, config, launch=where))
         return
     report = measure_run(run, config)
@@ -108,12 +110,6 @@ def _check_without_effect(config: PlayConfig) -> None:
             raise RequestError(f"--{name.replace('_', '-')}{f' {value}' * (value is not True)}: needs {flag}")
 
 
-def _writes(config: PlayConfig) -> list[str]:
-    """Return the flags that ask for files in place of a table."""
-    options = {"--video": config.video, "--html": config.html, "--record": config.record}
-    return [flag for flag, value in options.items() if value is not None]
-
-
 def _check_writer(config: PlayConfig) -> Callable[..., Path]:
     """Check where the files go, and return the function that writes them."""
     if config.video is not None:
@@ -130,7 +126,3 @@ def _check_writer(config: PlayConfig) -> Callable[..., Path]:
 
     check_folder(config)
     return record_dataset
-
-
-if __name__ == "__main__":
-    main()

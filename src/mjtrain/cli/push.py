@@ -4,7 +4,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from mjtrain.cli.command import command
+from mjtrain.cli.command import TrainedRunOptions, command
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 
@@ -16,12 +16,8 @@ DESCRIPTION = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(TrainedRunOptions):
     """A policy to share."""
-
-    checkpoint: str | None = None
-    """File, its name in the run, or best, for the best one by the run's --best-metric. Default: the newest valid
-    one."""
 
     episodes: int = 100
     """Episodes that play measures for the figures on the card; 0: no figures."""
@@ -31,13 +27,6 @@ class Options:
 
     license: str | None = None
     """License for the card, as an SPDX identifier such as apache-2.0. Default: none."""
-
-    trust_run: bool = False
-    """Run any code that the run names. Default: only that of mjtrain, of packages that register tasks, and of tasks
-    from which you have trained on this machine. Give it only for a run whose maker you trust."""
-
-    log_root: str = "logs"
-    """Folder below which runs live."""
 
 
 @command("push")
@@ -82,7 +71,3 @@ def _write(place: str, options: Options, folder: Path) -> None:
         where = str(run.run_dir)
         figures = play(where, checkpoint=str(run.checkpoint), episodes=options.episodes, trust=options.trust_run)
     launch(write_bundle, run, folder, options.observations, figures, options.license, launch=LaunchConfig(gpu_ids=None))
-
-
-if __name__ == "__main__":
-    main()

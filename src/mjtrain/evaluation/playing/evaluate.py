@@ -18,6 +18,7 @@ from mjtrain.sim.engines import resolve_engine
 
 def find_run_to_play(task: str, config: PlayConfig) -> TrainedRun:
     """Find the run that `play` was asked for; its environment is configured for evaluation, see `to_eval_config`."""
+    _check_held(config)
     if config.replay is not None:
         run = find_replayed_run(task, config.replay, trust=config.trust_run)
     elif (
@@ -57,6 +58,7 @@ def _name_run(task: str, config: PlayConfig) -> str | None:
 
 def find_task_to_play(task: TaskConfig, config: PlayConfig) -> TrainedRun:
     """Return a task that was made in Python, configured for evaluation."""
+    _check_held(config)
     if config.policy not in UNTRAINED and config.checkpoint is None:
         raise RequestError(
             'play() of a task that was made in Python needs a checkpoint, or policy="zero" or "random"; a trained run '
@@ -78,7 +80,6 @@ def _check_held(config: PlayConfig) -> None:
 
 
 def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
-    _check_held(config)
     if not isinstance(run.env, EnvConfig):
         if config.engine != "auto":
             raise RequestError(f"--engine {config.engine}: {run.env.label} brings its own physics")
@@ -111,14 +112,7 @@ def find_values_beyond(run: TrainedRun, config: PlayConfig) -> tuple[str, ...]:
 
 
 def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[str, Any]:
-    """Play whole episodes and summarise them.
-
-    Args:
-        run: What to play; its env is used unchanged.
-
-    Returns:
-        What was played, and what `summarise` returns.
-    """
+    """Play whole episodes in the env of a run, unchanged; return what was played, and what `summarise` returns."""
     from mjtrain.evaluation.episodes import play_episodes, resolve_run_size
     from mjtrain.evaluation.followed import FailuresByBin, find_followed
     from mjtrain.evaluation.playing.player import Player
