@@ -66,12 +66,7 @@ class TrainingLoop:
         return self._num_steps * self._env.num_envs * self._context.world_size
 
     def iterate(self, last_iteration: int) -> Iterator[IterationResult]:
-        """Learn until the run has last_iteration iterations or a rank is asked to stop; yield after each iteration.
-
-        Raises:
-            FloatingPointError: Rewards, values, losses or parameters are not finite, so the networks are or would be
-                lost.
-        """
+        """Learn until the run has last_iteration iterations or a rank is asked to stop; see `Learner.iterate`."""
         env, algorithm, collectives = self._env, self._algorithm, self._algorithm.collectives
         algorithm.begin()
         heartbeat.stop_requested()  # from here on a signal waits for the end of the iteration
@@ -159,11 +154,7 @@ class TrainingLoop:
         return self._algorithm.collectives.sum(torch.tensor([int(not yes)], device=self.device)).item() == 0
 
     def check_drift(self) -> None:
-        """Compare parameters, normalisers, optimiser state and counters over ranks; every rank must call it.
-
-        Raises:
-            RanksDriftedError: Something differs; the message names the first tensor and the ranks.
-        """
+        """Compare parameters, normalisers, optimiser state and counters over ranks; see `drift.check_drift`."""
         if self._context.is_distributed:
             learned, rate = as_tensors(self._algorithm.state_dict(), "state_dict()"), self._algorithm.learning_rate
             shared = {f"shared/{name}": total for name, total in self._env.shared_totals().items()}
@@ -171,11 +162,7 @@ class TrainingLoop:
             check_drift(state, self._context.world_size, self.device)
 
     def save(self, path: Path, infos: dict[str, Any] | None = None) -> None:
-        """Write all that the future of the run depends on, atomically. Every rank must call it; rank 0 writes.
-
-        Raises:
-            OSError: Rank 0 could not write it.
-        """
+        """Write all that the future of the run depends on, atomically; see `Learner.save`."""
         algorithm = self._algorithm
         ranks = gather_rank_states(self._env, algorithm.rank_state(), self.device, algorithm.collectives, self._context)
         if not self._context.is_main:
@@ -195,14 +182,7 @@ class TrainingLoop:
         save_checkpoint(path, {**own, **state})
 
     def resume(self, path: Path | None, task: str) -> str | None:
-        """Continue from a checkpoint. Every rank must call it; all continue from the bytes that rank 0 reads.
-
-        Returns:
-            A line about what could not be restored, or None.
-
-        Raises:
-            RequestError: It is not a valid checkpoint, or one of another task, learner or other networks.
-        """
+        """Continue from a checkpoint, on all ranks from the bytes that rank 0 reads; see `Learner.resume`."""
         mine = read_checkpoint(path) if path is not None and self._context.is_main else b""
         data = self._algorithm.collectives.broadcast_bytes(mine, self._context)
         if not data:
@@ -244,17 +224,9 @@ class TrainingLoop:
         return {**as_tensors(self._algorithm.state_dict(), "state_dict()"), "iter": self.iteration}
 
     def load_weights(self, path: Path, critic: Path | None = None) -> None:
-        """Start from the networks and normalisers of a checkpoint, or of a shared policy, which has no critic.
-
-        Optimiser and counters stay as they are.
+        """Start from the networks of a checkpoint, or of a shared policy, which has no critic; see `Learner`.
 
         Every rank must call it; rank 0's files count.
-
-        Args:
-            critic: Checkpoint of which the critic is taken instead. Only for learners whose checkpoints call it so.
-
-        Raises:
-            RequestError: It is not a valid checkpoint, or one of another learner or other networks.
         """
         content = read_networks(path, "cpu")
         check_recorded_learner(content, path, self.learner)

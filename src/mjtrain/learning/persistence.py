@@ -58,21 +58,20 @@ def gather_rank_states(
 
 
 def find_other_shape(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> str | None:
-    """Describe the first tensor that differs in shape or is in only one of two state dictionaries; None without one."""
-    for name in [*ours, *theirs]:
-        here, there = (tuple(state[name].shape) if name in state else None for state in (ours, theirs))
-        if here != there:
-            return f"{name} has shape {there} in the checkpoint and {here} here"
-    return None
+    """Describe a tensor that differs in shape, or else is in only one of two state dictionaries; None without one."""
+    here, there = ({name: tuple(value.shape) for name, value in state.items()} for state in (ours, theirs))
+    differing = [name for name in {**here, **there} if here.get(name) != there.get(name)]
+    if not differing:
+        return None
+    name = min(differing, key=lambda name: name not in here or name not in there)  # shapes say most
+    theirs_is = f"has shape {there[name]}" if name in there else "is missing"
+    return f"{name} {theirs_is} in the checkpoint and {here.get(name, 'missing')} here"
 
 
 def as_tensors(value: Any, name: str = "state") -> Any:
     """Replace the arrays of numpy in nested dictionaries and lists by tensors, and its numbers by plain ones.
 
-    What has none of them is returned as it is.
-
-    Args:
-        name: What errors call it.
+    What has none of them is returned as it is. Errors call it by its name.
 
     Raises:
         TypeError: It holds something else, which no checkpoint could be read with.

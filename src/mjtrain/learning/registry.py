@@ -28,11 +28,7 @@ def list_learners() -> list[EntryPoint]:
 
 
 def find_library(name: str) -> Library:
-    """Return a registered learning library; the library itself is not imported.
-
-    Raises:
-        RequestError: There is none of this name, or it is not installed; the message says what to install.
-    """
+    """Return a registered learning library, which must be installed; the library itself is not imported."""
     registered = {entry.name: entry for entry in list_learners()}
     if name not in registered:
         raise RequestError(f"--learner {name}: {_advise(name, list(registered))}")
@@ -75,11 +71,7 @@ def _advise(name: str, registered: list[str]) -> str:
 
 
 def check_learner(config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:
-    """Check that the learner can train what is asked for; arguments and errors as of `Library.check`.
-
-    Returns:
-        Lines that the user should see.
-    """
+    """Return the lines of `Library.check` for the learner of a training."""
     name = config.learner.name
     lines = find_library(name).check(config, world_size, device)
     if not isinstance(lines, Sequence) or isinstance(lines, str):
@@ -99,15 +91,7 @@ def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learn
 def make_policy(
     agent: AgentConfig, learner: LearnerConfig, observations: "dict[str, torch.Tensor]", num_actions: int
 ) -> "Policy":
-    """Build what was learned, with random weights until `load`.
-
-    Args:
-        observations: What the environment observes, by group; shape (num_envs, size) each.
-
-    Raises:
-        RequestError: The network reads an observation group that the environment does not have, or the library is not
-            installed.
-    """
+    """Build what was learned, with random weights until `load`, for observations by group, (num_envs, *shape) each."""
     _defer_imports()
     return find_library(learner.name).make_policy(agent, learner.settings, observations, num_actions)
 

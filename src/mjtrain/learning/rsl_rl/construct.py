@@ -163,7 +163,6 @@ class Runner(TrainingLoop):
         self.env = VecEnvAdapter(env)
         """The environments as RSL-RL sees them."""
         self.alg = make_algorithm(context, self.env, config, settings)
-        """RSL-RL's algorithm."""
         algorithm = RslRlAlgorithm(context, self.alg)
         self.networks = algorithm.networks
         """Its networks by name, not compiled: actor, and critic or teacher."""

@@ -43,11 +43,7 @@ class Dagger(Distillation):
         auxiliary_coef: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """Take everything that RSL-RL's distillation takes; further settings as in `config.DaggerConfig`.
-
-        Args:
-            auxiliary_coef: Weight of the loss of the student's auxiliary head, if it has one.
-        """
+        """Take all that RSL-RL's distillation takes, settings of `DaggerConfig`, and the weight of the head's loss."""
         storage = args[2]
         steps = storage.num_transitions_per_env
         super().__init__(*args, gradient_length=steps, **kwargs)  # which this update does not use
@@ -186,8 +182,7 @@ class RolloutBuffer:
     def load_state_dict(self, state: Mapping[str, Any], num_samples: int, device: str) -> None:
         """Restore what `state_dict` returned; of more rollouts than fit, the newest.
 
-        Args:
-            num_samples: Samples of a rollout; if others have another number, the buffer begins empty.
+        Rollouts of another number of samples are left out.
         """
         self._fields, self._next, self._filled = {}, 0, 0
         kept = {name: field["rollouts"][-self._capacity :] for name, field in state.items()}

@@ -42,11 +42,7 @@ class Distillation(algorithms.Distillation):
             super().reduce_parameters()
 
     def load_teacher(self, path: Path) -> None:
-        """Take the actor of a checkpoint or of a shared policy as the teacher.
-
-        Raises:
-            RequestError: It is not a valid checkpoint, or its actor is another network.
-        """
+        """Take the actor of a checkpoint or of a shared policy as the teacher."""
         weights = without_head(read_networks(path, "cpu").get("actor_state_dict", {}))
         other = find_other_shape(self._raw_teacher.state_dict(), weights)
         if other is not None:

@@ -20,11 +20,7 @@ class MiniBatches:
     """
 
     def __init__(self, storage: RolloutStorage) -> None:
-        """Remember where the rollouts are.
-
-        Args:
-            storage: Of reinforcement learning with networks that are not recurrent.
-        """
+        """Take the storage of rollouts, with networks that are not recurrent."""
         self._storage = storage
 
     def __call__(self, num_mini_batches: int, num_epochs: int = 8) -> Generator[Any]:
@@ -84,15 +80,11 @@ def make_fast(optimizer: torch.optim.Optimizer, *networks: nn.Module) -> torch.o
 
 
 def keep_settings(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
-    """Let the state of an optimiser continue with this one's settings, such as fused or not; its step size stays.
+    """Let a state continue with the settings of the optimiser that will load it, such as fused; its step size stays.
 
     The moments of another kind of optimiser are left out, and those of networks whose parameters have other shapes: a
     network that is symmetric by construction has fewer than the same one without ties. Torch does not compare shapes,
-    and a fused step would read beyond the end of the moments.
-
-    Args:
-        state: To be loaded; changed in place.
-        optimizer: Will load it.
+    and a fused step would read beyond the end of the moments. The state is changed in place.
     """
     shapes = dict(enumerate(weight.shape for group in optimizer.param_groups for weight in group["params"]))
     moments = [(index, value) for index, values in state["state"].items() for value in values.values()]

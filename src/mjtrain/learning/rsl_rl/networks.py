@@ -58,9 +58,7 @@ class Gaussian(GaussianDistribution):
     def kl_divergence(self, old_params: tuple[torch.Tensor, ...], new_params: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """Kullback-Leibler divergence of a new distribution from an old one, in nats. Shape (...).
 
-        Args:
-            old_params: Means and standard deviations. Shape (..., num_actions) each.
-            new_params: Likewise.
+        Parameters are means and standard deviations, shape (..., num_actions) each.
         """
         (old_mean, old_std), (new_mean, new_std) = old_params, new_params
         ratio = (old_std / new_std).square()
@@ -78,13 +76,10 @@ _OF_SOME = ("cnn_cfg", "rnn_type", "rnn_hidden_dim", "rnn_num_layers")
 
 
 def resolve_model(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Find the classes of a network and its distribution, and leave out the options that they do not take.
+    """Return what RSL-RL's `resolve_class` takes: the class as class_name, and its options.
 
-    Returns:
-        What RSL-RL's `resolve_class` takes: the class as class_name, and its options.
-
-    Raises:
-        ValueError: The class does not exist; also ImportError and AttributeError.
+    Options that a network or its distribution does not take are left out. A class that does not exist raises a
+    ValueError, an ImportError or an AttributeError.
     """
     name = options["class_name"]
     make: Any = OWN_MODELS.get(name) or resolve_callable(name)

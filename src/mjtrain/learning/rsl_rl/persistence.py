@@ -10,6 +10,7 @@ from rsl_rl.extensions import RandomNetworkDistillation
 from rsl_rl.models import MLPModel
 from rsl_rl.modules import EmpiricalDiscountedVariationNormalization
 
+from mjtrain.learning.persistence import find_other_shape
 from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.mini_batches import keep_settings
 from mjtrain.learning.rsl_rl.ppo import Ppo
@@ -38,7 +39,7 @@ def load_networks(
         path: Where it comes from, for messages.
 
     Raises:
-        RequestError: It does not fit; the message names the first tensor that differs.
+        RequestError: It does not fit; the message names a tensor that differs.
     """
     mine, rnd = algorithm.save(), _rnd_of(algorithm) if optimizer else None
     if rnd is not None and "rnd_state_dict" not in content:
@@ -50,16 +51,8 @@ def load_networks(
         key = f"{part}_state_dict"
         if key not in content:
             raise RequestError(f"checkpoint {path}: has no {part}; it is not a checkpoint of a training")
-        theirs = {name: tuple(value.shape) for name, value in content[key].items()}
-        ours = {name: tuple(value.shape) for name, value in mine[key].items()}
-        differing = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
-        for name in sorted(differing, key=lambda name: name not in ours or name not in theirs):  # shapes say most
-            there = f"has shape {theirs[name]}" if name in theirs else "is missing"
-            here = ours.get(name, "missing")
-            raise RequestError(
-                f"checkpoint {path}: does not fit the networks of this run: {part} {name} {there} in the checkpoint "
-                f"and {here} here"
-            )
+        if (other := find_other_shape(mine[key], content[key])) is not None:
+            raise RequestError(f"checkpoint {path}: does not fit the networks of this run: {part} {other}")
     if optimizer and "optimizer_state_dict" in content:
         keep_settings(content["optimizer_state_dict"], algorithm.optimizer)
     parts = dict.fromkeys(networks, True) | {"optimizer": optimizer, "rnd": optimizer}
@@ -138,8 +131,7 @@ def get_memory(networks: Mapping[str, MLPModel]) -> dict[str, list[torch.Tensor]
 def set_memory(networks: Mapping[str, MLPModel], memory: Mapping[str, list[torch.Tensor]], device: str) -> None:
     """Restore what `get_memory` returned, for networks of the same kind and the same number of environments.
 
-    Args:
-        memory: Hidden states; a network that is not in it forgets what it remembers.
+    A network that is not in it forgets what it remembers.
     """
     for name, network in networks.items():
         state: Any = tuple(tensor.to(device, copy=True) for tensor in memory.get(name, ()))

@@ -36,9 +36,6 @@ class ActorPolicy:
         Args:
             observations: What the environment observes, by group; shape (num_envs, size) each, or (num_envs, channels,
                 height, width) for images.
-
-        Raises:
-            RequestError: The network asks for an observation group that the environment does not have.
         """
         groups = config.obs_groups["actor"]
         for group in groups:

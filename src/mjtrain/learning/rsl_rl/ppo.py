@@ -86,7 +86,7 @@ class Ppo(PPO):
         self.normalize_advantage_per_mini_batch = False
         for name in ("mini_batch_generator", "recurrent_mini_batch_generator"):
             setattr(self.storage, name, self._watch(getattr(self.storage, name)))
-        for module in self.rnd.modules() if self.rnd and self.is_multi_gpu else ():
+        for module in self.rnd.modules() if self.rnd else ():
             if isinstance(module, EmpiricalNormalization):
                 module.update = self._while_waiting(module.update)
 

@@ -32,11 +32,7 @@ class VecEnvAdapter(VecEnv):
         return pack(self.env.observe())
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
-        """Advance by one env step with actions of shape (num_envs, num_actions).
-
-        Returns:
-            Observations, rewards and dones, shape (num_envs,), and extras with the time-outs.
-        """
+        """Advance by one env step with actions of shape (num_envs, num_actions); rewards and dones: (num_envs,)."""
         observations, rewards, terminated, truncated = self.env.step(actions)
         return pack(observations), rewards, terminated | truncated, {"time_outs": truncated}
 

@@ -28,7 +28,6 @@ def imitate_controller(
     all keep the same actor.
 
     Raises:
-        RequestError: The actor is recurrent.
         FloatingPointError: The controller's actions, or what the actor sees, are not finite.
     """
     actor: Any = algorithm.get_policy()

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mjtrain.config import TrainConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
@@ -53,10 +51,7 @@ class HookContext:
 
     def from_main(self, number: float | None) -> float | None:
         """Return on all ranks what the main rank gives; every rank must call it."""
-        found = torch.tensor([0.0, 0.0] if number is None else [1.0, number], dtype=torch.float64)
-        device = self.rank_context.device
-        is_known, value = Collectives(device).sum(found.to(device)).tolist()
-        return value if is_known else None
+        return Collectives(self.rank_context.device).gather_plain(number, self.rank_context)[0]
 
 
 class Hook:

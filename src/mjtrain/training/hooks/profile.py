@@ -162,11 +162,7 @@ def _to_json(trace: profile) -> bytes:
 def make_table(spent_s: dict[tuple[str, ...], float], total_s: float, num_iterations: int) -> list[str]:
     """Return a line for each phase, the longest first, those inside it below it, and what remains of it last.
 
-    Phases of less than 0.05 % of the total are part of what remains.
-
-    Args:
-        spent_s: Seconds by phase, as `PhaseTimer` has them.
-        total_s: Seconds of all iterations.
+    Seconds are those of all iterations. Phases of less than 0.05 % of the total are part of what remains.
     """
 
     def rows(path: tuple[str, ...], whole_s: float) -> list[tuple[str, float]]:
