@@ -53,10 +53,8 @@ def default_params(func: Callable[..., Any]) -> dict[str, Any]:
 def with_default_params(record: Any) -> Any:
     """Complete the parameters of all terms in a recorded config with the defaults of their functions.
 
-    Two records of the same run are then equal, whether or not they spell the defaults out.
-
-    Args:
-        record: What `to_plain` gave. Functions whose modules are not imported keep the parameters that are there.
+    Two records of the same run are then equal, whether or not they spell the defaults out. Functions whose modules are
+    not imported keep the parameters that are there.
     """
     if isinstance(record, list):
         return [with_default_params(item) for item in record]

@@ -17,8 +17,7 @@ Load = Callable[[str, str], Any]
 def to_plain(value: Any) -> Any:
     """Turn a config into dictionaries, lists, strings and numbers.
 
-    Returns:
-        The same content without Python types: functions and classes become "module:qualified.name", tuples lists.
+    Functions and classes become "module:qualified.name", and tuples lists.
 
     Raises:
         TypeError: A value is not a number, text, function, or collection of them.

@@ -14,10 +14,7 @@ def find_type_problems(kind: Any, value: Any, name: str, *, limits: bool = True)
     """Compare a value with a type and the limits that are declared with it, fields and items included.
 
     Integers pass as floats, and lists as tuples. Types that are neither dataclasses, plain values nor collections of
-    them are not looked into.
-
-    Args:
-        limits: False compares with the types alone.
+    them are not looked into. Without limits, values are compared with the types alone.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:

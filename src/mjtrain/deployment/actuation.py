@@ -15,9 +15,7 @@ class Actuation:
     ) -> None:
         """Read the table; each torque is bounded by a fraction of the actuator's or the joint's own bound.
 
-        Args:
-            robot_bounds: Whether the robot itself bounds torques, and their sum on a joint, as MuJoCo does. Then drives
-                have no bound.
+        Drives have no bound where the robot itself bounds torques, and their sum on a joint, as MuJoCo does.
         """
         self._rows = metadata["actions"]
         self._fraction = max_torque_fraction

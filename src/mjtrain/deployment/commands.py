@@ -27,12 +27,12 @@ class Commands:
         sizes = {name: entry.get("size", len(values)) for name, entry in self._described.items()}
         if not values and all(entry.get("rest") is not None for entry in self._described.values()):
             values = [value for entry in self._described.values() for value in entry["rest"]]
+        flag = f"--command {' '.join(f'{value:g}' for value in values) or 'without values'}"
         if len(values) != sum(sizes.values()):
             wanted = "; ".join(f"{name}: {_describe(self._described[name], size)}" for name, size in sizes.items())
-            given = " ".join(f"{value:g}" for value in values) or "without values"
-            raise RequestError(f"--command {given}: give {wanted or 'none, because the policy reads no command'}")
+            raise RequestError(f"{flag}: give {wanted or 'none, because the policy reads no command'}")
         if not np.isfinite(values).all():
-            raise RequestError(f"--command {' '.join(f'{value:g}' for value in values)}: each must be finite")
+            raise RequestError(f"{flag}: each must be finite")
         self._wanted: Named = {}
         for name, size in sizes.items():
             self._wanted[name] = np.array(values[at : at + size], dtype=float)
@@ -40,7 +40,7 @@ class Commands:
         self.current: Named = {}
         """What the policy sees."""
         self.notices = [
-            f"--command {' '.join(f'{value:g}' for value in values)}: {line}"
+            f"{flag}: {line}"
             for name, wanted in self._wanted.items()
             for line in find_beyond(self._described[name].get("controls") or {}, wanted.tolist())
         ]

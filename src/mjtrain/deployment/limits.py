@@ -11,23 +11,15 @@ from mjtrain.deployment.rotations import matrix
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds; where one is exceeded, the robot is damped."""
+    """Bounds; where one is exceeded, the robot is damped. See the flags of `deploy`."""
 
     torque: float = 1.0
-    """Largest torque, as a fraction of the bound of each actuator or joint. It is the only limit that stops nothing:
-    the motors keep within it."""
+    """The only limit that stops nothing: the motors keep within it."""
 
     position: float = 0.1
-    """How far a joint may be outside its range, in rad or m."""
-
     tilt: float = 1.0
-    """Largest angle between the up of the base and the world's, in rad, where the readings show it."""
-
     stale_s: float = 0.07
-    """Largest age of the newest readings, in seconds."""
-
     late_ticks: int = 5
-    """Most control periods that may be missed in a row."""
 
 
 class Guard:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import socket
+from dataclasses import asdict
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -79,15 +80,9 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 def _plain_drives(drives: dict[str, Drive]) -> dict[str, Any]:
     return {
-        name: list(drive.controls)
-        if drive.controls is not None
-        else {
-            "kp": drive.kp,
-            "kd": drive.kd,
-            "position": drive.position,
-            "torque": drive.torque,
-            "max_torque": drive.max_torque,
-        }
+        name: {key: value for key, value in asdict(drive).items() if key != "controls"}
+        if drive.controls is None
+        else list(drive.controls)
         for name, drive in drives.items()
     }
 

@@ -9,7 +9,7 @@ import numpy as np
 from mjtrain.runtime.errors import RequestError, require
 
 KEY = "mjtrain"
-"""Key of the metadata in the ONNX file."""
+"""Key of the metadata in the ONNX file; the value is JSON."""
 
 FORMATS = (3,)
 """Formats of the metadata that can be read."""

@@ -22,11 +22,9 @@ class SteppedRobot:
     def __init__(
         self, model: mujoco.MjModel, policy: DeployedPolicy, *, noise: float = 0.0, rng: np.random.Generator
     ) -> None:
-        """Make the robot; `begin` puts it somewhere.
+        """Copy a model of the robot and its ground; `begin` puts the robot somewhere.
 
-        Args:
-            model: The robot and its ground; copied.
-            noise: Multiple of the noise of joints and sensors in the training.
+        The noise is a multiple of that of joints and sensors in the training.
         """
         self._model, self._policy = copy.copy(model), policy
         self._model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else a bad state would be hidden

@@ -54,9 +54,7 @@ def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
     """Decide how many environments there are and how many episodes each of them plays.
 
     The number per environment is fixed. Taking the first N episodes that end would favour short ones, such as falls.
-
-    Args:
-        num_envs: Environments; None for one per episode, at most 256.
+    By default there is an environment per episode, at most 256.
     """
     for flag, value in (("--episodes", episodes), ("--num-envs", num_envs)):
         if value is not None and value < 1:

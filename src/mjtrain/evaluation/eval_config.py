@@ -18,9 +18,7 @@ def to_eval_config(
 
     Starts stay random, because events of mode reset draw them. Delays stay, because the policy was trained with them.
     Curriculum levels are spread over their whole range and do not change. Commands get their `evaluated_params`.
-
-    Args:
-        randomization: Keep the events of mode startup, which vary the robot from world to world.
+    Pushes are the events of mode interval, and randomization those of mode startup.
     """
     off = {mode for mode, kept in (("interval", pushes), ("startup", randomization)) if not kept}
     return replace(

@@ -14,9 +14,7 @@ class Followed:
 
     def __init__(self, env: Env, command: str, reference: Reference) -> None:
         self.command = command
-        """Name of the command term."""
         self.reference = reference
-        """Its frames."""
         self._env = env
         self._firsts = reference.firsts.tolist()
 
@@ -58,9 +56,7 @@ class Ghost:
         self.chosen: int | None = None
         """Frame that the user has chosen; None for that of the world."""
         self.command = followed.command
-        """Name of the command that follows it."""
         self.num_frames = len(followed.reference.qpos)
-        """Frames of all its clips."""
         self._followed = followed
 
     def frame(self, world: int) -> int:

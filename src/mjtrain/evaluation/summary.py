@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mjtrain.config import AnyEnvConfig, EnvConfig
+from mjtrain.config import AnyEnvConfig
 from mjtrain.evaluation.episodes import Episode
 from mjtrain.evaluation.names import BROKEN, UNFINISHED
 
@@ -37,9 +37,7 @@ def summarise(episodes: Sequence[Episode], config: AnyEnvConfig, estimated_group
             values = [episode.errors[name] for episode in episodes if name in episode.errors]
             if values:
                 errors[name] = _spread(values, measure.unit)
-    observed = {}
-    if estimated_group is not None and isinstance(config, EnvConfig):
-        observed = config.observations[estimated_group]
+    observed = config.observations.get(estimated_group or "", {})
     return {
         "episodes": len(episodes),
         "reward": _spread(episode.reward for episode in episodes),

@@ -19,10 +19,7 @@ _STEP_S, _HELD_S = 0.02, 2.0
 
 
 def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
-    """Check an MJCF file as a training would, and hold its default pose for two seconds.
-
-    Args:
-        keyframe: Keyframe of the default pose; "": home, or the reference pose.
+    """Check an MJCF file as a training would, and hold the pose of a keyframe, by default home, for two seconds.
 
     Returns:
         Lines: what the robot has, how it held the pose, and what is probably not meant.

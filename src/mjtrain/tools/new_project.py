@@ -19,11 +19,7 @@ TEMPLATE = Path(__file__).parent / "project_template"
 def write_project(name: str, parent: Path) -> tuple[Path, str]:
     """Write a project: a package with a robot, a task that is registered by its entry point, a test and a README.
 
-    Args:
-        name: Name of the project, such as my-robots; its package and its task are named after it.
-
-    Returns:
-        The project's folder, absolute, and the name of its task.
+    Package and task are named after the project. Returns its folder, absolute, and the name of the task.
     """
     package = name.lower().replace("-", "_")
     if re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", package) is None or keyword.iskeyword(package):

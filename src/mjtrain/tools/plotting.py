@@ -239,8 +239,7 @@ def draw_curves(
 def make_figure(groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, *, title: str | None = None) -> "Figure":
     """Draw one set of axes per metric, and one curve per group: the mean of its runs, one standard deviation around it.
 
-    Args:
-        axis: The horizontal axis. Dotted lines mark restarts, in groups of one run.
+    Dotted lines mark restarts, in groups of one run.
     """
     from matplotlib.figure import Figure
 

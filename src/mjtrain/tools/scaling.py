@@ -171,15 +171,14 @@ def _median_speed(jobs: list[Rows]) -> float:
     return sum(statistics.median(row["env_steps_per_second"] for row in _counted(rows)) for rows in jobs)
 
 
-def _iteration_s(row: dict[str, Any]) -> float:
-    return sum(row[f"{part}_time_s"] for part in _PARTS)
-
-
 def _summarise(mode: Mode, num_ranks: int, jobs: list[Rows], base: float) -> ScalingPoint:
     speed, rows = _median_speed(jobs), jobs[0]
-    sorted_jobs = [sorted(_counted(job), key=_iteration_s) for job in jobs]
+    times = [f"{part}_time_s" for part in _PARTS]
+    sorted_jobs = [sorted(_counted(job), key=lambda row: sum(row[time] for time in times)) for job in jobs]
     medians = [by_time[len(by_time) // 2] for by_time in sorted_jobs]
-    collect_s, learn_s, wait_s = (statistics.fmean(row[f"{part}_time_s"] for row in medians) for part in _PARTS)
+    collect_s, learn_s, wait_s = (statistics.fmean(row[time] for row in medians) for time in times)
+    names = ["mean_reward", *dict.fromkeys(name for row in rows for name in row if name.startswith(_LEARNED))]
+    x = {axis: x_values(rows, axis).tolist() for axis in _AXES}
     return ScalingPoint(
         mode=mode,
         num_ranks=num_ranks,
@@ -190,14 +189,8 @@ def _summarise(mode: Mode, num_ranks: int, jobs: list[Rows], base: float) -> Sca
         learn_s=learn_s,
         wait_s=wait_s,
         efficiency=speed / (num_ranks * base),
-        curves=_curves(rows),
+        curves=x | {name: [row.get(name) for row in rows] for name in names},
     )
-
-
-def _curves(rows: Rows) -> dict[str, list[float | None]]:
-    names = ["mean_reward", *dict.fromkeys(name for row in rows for name in row if name.startswith(_LEARNED))]
-    x = {axis: x_values(rows, axis).tolist() for axis in _AXES}
-    return x | {name: [row.get(name) for row in rows] for name in names}
 
 
 def _plot(points: list[ScalingPoint], path: Path) -> None:

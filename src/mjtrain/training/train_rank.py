@@ -56,11 +56,7 @@ class TrainResult:
 def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> TrainResult:
     """Build environments and learner, restore them, and learn; every rank calls it.
 
-    Args:
-        run: Where the run lives and what is resumed. Only the main rank writes there, except NaN dumps.
-
-    Raises:
-        RequestError: The robot, the networks or the checkpoint do not fit. Nothing is written before that is known.
+    Nothing is written before it is known that robot, networks and checkpoint fit.
     """
     heartbeat.beat("build", warming_up=True)
     config, resized = fit_to_ranks(config, context.world_size, context.device)

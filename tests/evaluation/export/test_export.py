@@ -16,10 +16,11 @@ import torch
 import mjtrain
 from mjtrain.cli.export import main
 from mjtrain.config import ImitationConfig, ObservationTerm
+from mjtrain.deployment.policy import KEY
 from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export import verify
-from mjtrain.evaluation.export.metadata import KEY, describe_policy
+from mjtrain.evaluation.export.metadata import describe_policy
 from mjtrain.evaluation.export.sources import _without_folder
 from mjtrain.learning.rsl_rl.cnn_model import _normalise
 from mjtrain.learning.rsl_rl.policy import ActorPolicy

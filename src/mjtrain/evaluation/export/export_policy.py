@@ -55,10 +55,10 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
         num_observations: Number of recorded observations on which the files must give the actions of the policy.
 
     Raises:
-        RequestError: The run cannot be exported.
         RuntimeError: A file gives other actions than the policy; nothing was written.
     """
     from mjtrain.evaluation.export import verify
+    from mjtrain.evaluation.export.inputs import list_image_inputs
     from mjtrain.evaluation.export.metadata import describe_policy, to_text
     from mjtrain.evaluation.export.networks import write_onnx, write_torchscript
     from mjtrain.evaluation.playing.player import Player
@@ -88,7 +88,7 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
         }
         if "motion" in metadata:
             differences[WITH_MOTION] = _write_motion(player, metadata, partial / WITH_MOTION, observations, actions)
-        tolerance = verify.find_tolerance(player.policy)
+        tolerance = verify.IMAGE_TOLERANCE if list_image_inputs(player.policy) else verify.TOLERANCE
         for name, difference in differences.items():
             if not difference <= tolerance:
                 or_frames = ", or other frames than the motion" if name == WITH_MOTION else ""

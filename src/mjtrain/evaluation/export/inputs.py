@@ -17,8 +17,7 @@ def list_image_inputs(policy: Policy) -> list[str]:
 def arrange_inputs(policy: Policy, observations: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the inputs of the exported network by name, in order: the flat groups side by side, and each image.
 
-    Args:
-        observations: By group, shape (batch, *shape) each.
+    Observations are by group, shape (batch, *shape) each.
     """
     images = list_image_inputs(policy)
     flat = [observations[group] for group in policy.inputs if group not in images]

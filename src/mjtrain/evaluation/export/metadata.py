@@ -21,9 +21,6 @@ from mjtrain.sim.robots.robot import describe_actuators
 FORMAT = 3  # 1: no relative actions; 2: kp and kd were not those of the joint where there was a gear, and no gain
 """Increased whenever a reader of the older format would misread the newer one."""
 
-KEY = "mjtrain"
-"""Key of the metadata in an ONNX file; the value is JSON."""
-
 
 def describe_policy(run: TrainedRun, env: TaskEnv, policy: Policy) -> dict[str, Any]:
     """Describe a policy's observations and actions in plain values."""
@@ -131,15 +128,12 @@ def _describe_observations(
             term = run.own_env.observations[group][name]
             source = {"noise": term.noise, **describe_source(term, env, sensors)}
             row = {"columns": [begin, begin + width], **_describe_term(term), **source}
-            differs = any(name == other["name"] and _reads(row) != _reads(other) for other in described)
+            # A robot reports one reading under a name.
+            same = [other for other in described if name == other["name"]]
+            differs = any((row["func"], row["params"]) != (other["func"], other["params"]) for other in same)
             described.append({"name": f"{group}.{name}" if differs else name, **row})
             begin += width
     return described
-
-
-def _reads(row: dict[str, Any]) -> tuple[Any, Any]:
-    """Return what a robot reports under the name of a term."""
-    return row["func"], row["params"]
 
 
 def _describe_images(run: TrainedRun, env: Env, policy: Policy, group: str) -> dict[str, Any]:

@@ -3,19 +3,17 @@
 import logging
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from mjtrain.deployment.policy import KEY
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export.field_keys import FieldView, make_field_keys
 from mjtrain.evaluation.export.inputs import list_image_inputs, make_examples
-from mjtrain.evaluation.export.metadata import KEY, to_text
+from mjtrain.evaluation.export.metadata import to_text
 from mjtrain.learning.learner import Policy
 from mjtrain.mdp.reference import reference_of
-
-if TYPE_CHECKING:
-    import onnx
 
 OUTPUT = "actions"
 """Name of the output, shape (batch, num_actions); float32."""
@@ -39,11 +37,6 @@ def write_onnx_with_motion(
 
     The inputs are `obs`, shape (1, size), and `time_step`, shape (1, 1), both float32; the outputs are `OUTPUT` and the
     reference of frame `time_step`, or of the last one if that is smaller.
-
-    Args:
-        view: What the controllers give and get.
-        reference: What `read_reference` returns.
-        metadata: Of the policy, stored as `write_onnx` does.
     """
     module = _WithMotion(policy.to_onnx_module(), view, list(reference.values()))
     examples = {"obs": torch.zeros(1, len(view.inputs)), "time_step": torch.zeros(1, 1)}
@@ -52,11 +45,7 @@ def write_onnx_with_motion(
 
 
 def read_reference(env: Env, motion: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Return the frames of a motion by the names that mjlab gives them, float32, shape (num_frames, …) each.
-
-    Args:
-        motion: Its description in the metadata.
-    """
+    """Return the frames of a described motion by the names that mjlab gives them, float32, shape (num_frames, …)."""
     reference = reference_of(env, motion["command"])
     bodies = {
         "body_pos_w": "positions",
@@ -118,17 +107,14 @@ def _write(
             verbose=False,
         )
     model = onnx.load(path)
-    _remove_traces(model.graph)
-    for key, value in properties.items():
-        model.metadata_props.add(key=key, value=value)
-    onnx.save(model, path)
-
-
-def _remove_traces(graph: "onnx.GraphProto") -> None:
-    """Remove what torch notes of itself: lines of Python with the folders of whoever exported."""
+    # Torch notes lines of Python, with the folders of whoever exported.
+    graph = model.graph
     for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         part.ClearField("metadata_props")
         part.ClearField("doc_string")
+    for key, value in properties.items():
+        model.metadata_props.add(key=key, value=value)
+    onnx.save(model, path)
 
 
 def write_torchscript(policy: Policy, path: Path) -> None:

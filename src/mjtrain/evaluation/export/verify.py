@@ -48,11 +48,6 @@ def record_observations(player: Player, count: int) -> tuple[dict[str, torch.Ten
     return arrange_inputs(player.policy, recorded), actions
 
 
-def find_tolerance(policy: Policy) -> float:
-    """Return the largest difference of an action that is allowed in a policy's files."""
-    return IMAGE_TOLERANCE if list_image_inputs(policy) else TOLERANCE
-
-
 def _draw_images(policy: Policy, recorded: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return `NUM_RANDOM` of the recorded observations, over and over if there are fewer, with images of noise."""
     generator = torch.Generator().manual_seed(0)

@@ -43,8 +43,6 @@ def write_bundle(
     """Write a bundle into a new, empty folder.
 
     Args:
-        context: Seed and threads; on the CPU.
-        run: What to write, as it was recorded.
         observations: On how many the ONNX file is verified.
         figures: What `play` measured of it; None for no figures.
         license_name: SPDX identifier for the card; None for none.

@@ -59,11 +59,7 @@ class Player(PolicyPlayer):
             self._take(content, run.checkpoint)
 
     def load(self, checkpoint: Path) -> None:
-        """Load other weights into the same networks; if they do not fit, nothing changes.
-
-        Raises:
-            RequestError: The file is not a valid checkpoint, or belongs to another task or other networks.
-        """
+        """Load other weights into the same networks; if they do not fit, or are of another task, nothing changes."""
         self._take(self._read(checkpoint), checkpoint)
 
     def _read(self, checkpoint: Path) -> dict[str, Any]:

@@ -21,11 +21,7 @@ def record_motion(
     """Let a policy act in one world, and return its positions after each env step, from the origin on.
 
     Args:
-        held: A command term, and the values of its controls; None leaves all commands to chance.
-
-    Raises:
-        RequestError: The robot has no free joint, the command cannot be held, the times do not fit, or the episode
-            ends.
+        held: See `Player`.
     """
     if not isinstance(run.env, EnvConfig):
         _ = run.own_env  # says that there is nothing to record

@@ -78,7 +78,8 @@ def describe_dump(dump: Dump, kinematics: Kinematics) -> list[str]:
         f"{dump.path}: world {dump.world} of robot {dump.robot}",
         f"{count(len(dump.qpos), 'env step')} of {dump.step_dt:g} s, finite until {last * dump.step_dt:.2f} s",
     ]
-    velocity_joints = _velocity_joints(kinematics)
+    model = kinematics.model
+    velocity_joints = [model.joint(int(joint)).name or f"joint {joint}" for joint in model.dof_jntid]
     if dump.num_finite < len(dump.qpos):
         broken = dump.num_finite
         for name in _FIELDS:
@@ -101,11 +102,6 @@ def describe_dump(dump: Dump, kinematics: Kinematics) -> list[str]:
             f"largest control before: {controls.max():.4g}; in the last finite step {controls[last].max():.4g}"
         )
     return lines
-
-
-def _velocity_joints(kinematics: Kinematics) -> list[str]:
-    model = kinematics.model
-    return [model.joint(int(joint)).name or f"joint {joint}" for joint in model.dof_jntid]
 
 
 class ReplaySession(ViewerSession):

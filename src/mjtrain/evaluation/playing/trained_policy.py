@@ -23,11 +23,7 @@ class TrainedPolicy:
     """
 
     def __init__(self, run: TrainedRun, device: str = "cpu") -> None:
-        """Build the network and load the weights.
-
-        Raises:
-            RequestError: The robot or the checkpoint do not fit.
-        """
+        """Build the network and load the weights."""
         player = Player(RankContext(device=device), run)
         assert player.policy is not None
         self._policy, self._device = player.policy, torch.device(device)

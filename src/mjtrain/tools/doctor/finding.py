@@ -45,18 +45,12 @@ def grade(check: str, figure: str, advice: str, *, warns: bool, fails: bool = Fa
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a run on the host would use."""
+    """What a run on the host would use; see the flags of `doctor`."""
 
     launch: LaunchConfig
     log_root: str = "logs"
-    """Folder below which runs live."""
-
     checkpoint_url: str | None = None
-    """Object storage; None for none."""
-
     video: bool = False
-    """Whether the run would record videos: then it fails where nothing can be rendered."""
-
     num_ranks: int | None = None
     """Ranks on the host; None for one per GPU, or one."""
 
@@ -65,7 +59,4 @@ class Question:
     """Name and port at which this host waits for the others; None if it does not, or at a port that is free."""
 
     skip: tuple[str, ...] = ()
-    """Checks to leave out: of `host.SLOW_CHECKS`, and "ranks"."""
-
     timeout_s: float = 60.0
-    """Time that a check may take, in seconds."""
