@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from mjtrain.cli.command import TrainedRunOptions, command, take_first
 from mjtrain.cli.parsing import parse
-from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.text import count
 
 
@@ -43,8 +42,6 @@ def main(argv: list[str]) -> None:
             log_root=options.log_root,
             trust=options.trust_run,
         )
-    except RequestError:
-        raise
     except RuntimeError as error:  # a file was found wrong
         print(f"export: {error}", file=sys.stderr)
         sys.exit(1)

@@ -109,13 +109,13 @@ class SimulatedRobot:
     def _obey(self, targets: Targets) -> None:
         if targets.state in ("damped", "stop"):
             if self._driven:
-                _say(f"damped by the controller ({targets.state})")
+                write_to_stderr(f"robot: damped by the controller ({targets.state})")
             self._driven, self._damped_by = "", ""
             self._drives.damp()
         elif not self._damped_by:  # else it stays damped until the controller has been there, too
             self._drives.obey(targets.drives)
             if targets.state != self._driven:
-                _say(f"driven ({targets.state})")
+                write_to_stderr(f"robot: driven ({targets.state})")
             self._driven = targets.state
             self._held = self._held and targets.state != "policy"
 
@@ -125,7 +125,7 @@ class SimulatedRobot:
         if self._driven and silent_s > self._settings.watchdog_s:
             self._driven, self._damped_by = "", f"no targets for {self._settings.watchdog_s:g} s"
             self._drives.damp()
-            _say(f"damped by its watchdog {1000 * silent_s:.0f} ms after the last targets")
+            write_to_stderr(f"robot: damped by its watchdog {1000 * silent_s:.0f} ms after the last targets")
 
     def _send(self, now: float) -> None:
         if self._controller is None:
@@ -174,10 +174,6 @@ def _find_passive(model: mujoco.MjModel) -> list[tuple[slice, slice]]:
         at, rate = int(model.jnt_qposadr[index]), int(model.jnt_dofadr[index])
         found.append((slice(at, at + positions), slice(rate, rate + velocities)))
     return found
-
-
-def _say(line: str) -> None:
-    write_to_stderr(f"robot: {line}")
 
 
 def main() -> None:

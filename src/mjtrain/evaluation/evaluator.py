@@ -54,15 +54,12 @@ class Evaluator:
             num_envs, self._per_env = resolve_run_size(share, None)
             with self._undisturbed():
                 first_world = sum(resolve_run_size(episodes, None)[0] for episodes in before)
-                self._player = self._make_player(config, num_envs, first_world)
-                self._start = self._player.env.state_dict()
-
-    def _make_player(self, config: TrainConfig, num_envs: int, first_world: int) -> PolicyPlayer:
-        context = self._context
-        name = resolve_engine(config.run.engine, context.device)
-        engine = make_engine(name, self._env_config, num_envs, context.device, context.num_threads)
-        env = Env(self._env_config, engine, SEED + context.rank, first_world=first_world)
-        return PolicyPlayer(env, make_policy(config.agent, config.learner, env.observe(), env.num_actions))
+                name = resolve_engine(config.run.engine, context.device)
+                engine = make_engine(name, self._env_config, num_envs, context.device, context.num_threads)
+                env = Env(self._env_config, engine, SEED + context.rank, first_world=first_world)
+                policy = make_policy(config.agent, config.learner, env.observe(), env.num_actions)
+                self._player = PolicyPlayer(env, policy)
+                self._start = env.state_dict()
 
     def evaluate(self, weights: dict[str, Any]) -> dict[str, Any] | None:
         """Play the episodes; every rank must call it, and gets the same answer.

@@ -48,7 +48,7 @@ class Library(Protocol):
     def make_learner(
         self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
     ) -> "Learner":
-        """Build what learns; see `learners.make_learner`."""
+        """Build what learns; see `registry.make_learner`."""
         ...
 
     def make_policy(
@@ -58,5 +58,5 @@ class Library(Protocol):
         observations: "Mapping[str, torch.Tensor]",
         num_actions: int,
     ) -> "Policy":
-        """Build what was learned; see `learners.make_policy`."""
+        """Build what was learned; see `registry.make_policy`."""
         ...

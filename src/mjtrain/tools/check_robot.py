@@ -38,12 +38,11 @@ def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
         terminations={"time_out": TerminationTerm(func=terminations.time_out, truncates=True)},
         terrain=terrain,
     )
-    lines = [facts.summary]
     if not facts.num_controls:
-        return [*lines, "nothing drives its joints: add actuators to the file, or by --env.robot.actuators"]
+        return [facts.summary, "nothing drives its joints: add actuators to the file, or by --env.robot.actuators"]
     size = check_task(config)
     doubts = [f"probably not meant: {line}" for line in size.warnings]
-    return [*lines, _hold(config, facts), *(doubts or ["nothing doubtful was found"])]
+    return [facts.summary, _hold(config, facts), *(doubts or ["nothing doubtful was found"])]
 
 
 def _velocities(env: Env) -> torch.Tensor:

@@ -61,16 +61,12 @@ class ScalingPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingStudy:
-    """Which runs to compare."""
+    """Which runs to compare; see the flags of `scaling`. Numbers of ranks are ascending."""
 
     task: str
     ranks: tuple[int, ...]
-    """Numbers of ranks, ascending."""
-
     modes: tuple[Mode, ...]
     num_envs: int
-    """Environments of the whole job for strong scaling, per rank for the others."""
-
     max_iterations: int
     on_gpus: bool
     """One rank per GPU; else CPU workers of one thread each, so that every rank has the same resources."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mjtrain.config import EnvConfig, ObservationTerm, PlayConfig
+from mjtrain.config import PlayConfig
 from mjtrain.env.cameras import list_channels
 from mjtrain.env.env import Env
 from mjtrain.evaluation.episodes import resolve_run_size
@@ -128,12 +128,6 @@ def _describe_arrays(contents: dict[str, np.ndarray], env: Env) -> dict[str, dic
     return found
 
 
-def _describe_frame(config: EnvConfig, term: ObservationTerm) -> dict[str, Any]:
-    if term.func is not camera:
-        return {}
-    return {"frame": list_channels(config.cameras[term.params["camera"]], term.params)}
-
-
 def _first_line(function: Callable[..., Any]) -> str:
     """Return what a term says of itself, which includes its units."""
     return (inspect.getdoc(function) or getattr(function, "__name__", "")).partition("\n")[0]
@@ -145,11 +139,13 @@ def _describe_columns(run: TrainedRun, env: Env) -> dict[str, Any]:
     observations = {}
     for group, terms in config.observations.items():
         widths, parts = env.observation_widths(group), "columns" if env.observe()[group].ndim == 2 else "channels"
-        observations[group] = [
+        observations[group] = rows = [
             {"term": name, parts: widths[name], "scale": term.scale, "meaning": _first_line(term.func)}
-            | _describe_frame(config, term)
             for name, term in terms.items()
         ]
+        for row, term in zip(rows, terms.values(), strict=True):
+            if term.func is camera:
+                row["frame"] = list_channels(config.cameras[term.params["camera"]], term.params)
     actions = [
         {"actuator": row["actuator"], "scale": row["scale"], "offset": row["offset"]} for row in env.action_table
     ]

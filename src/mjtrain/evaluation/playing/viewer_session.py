@@ -95,10 +95,7 @@ class ViewerSession:
         raise NotImplementedError
 
     def commanded_poses(self) -> dict[str, np.ndarray]:
-        """Return the commanded poses of the selected world, by command term. Shape (7,) each.
-
-        Empty where a session knows of no commands, as for a dump.
-        """
+        """Return the commanded poses of the selected world, by command term, shape (7,) each; a dump has none."""
         return {}
 
     def status(self) -> list[str]:

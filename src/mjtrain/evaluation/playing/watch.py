@@ -69,12 +69,11 @@ def _try_to_listen(addresses: list[Any], port: int) -> None:
 
 def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
     """Show a policy in a viewer until the viewer is closed or a signal arrives; arguments as for `evaluate.measure`."""
+    from mjtrain.evaluation.episodes import resolve_run_size
     from mjtrain.evaluation.playing.player import Player
     from mjtrain.evaluation.playing.policy_session import PolicySession
 
-    num_envs = 1 if config.num_envs is None else config.num_envs
-    if num_envs < 1:
-        raise RequestError(f"--num-envs {num_envs}: must be at least 1")
+    num_envs, _ = resolve_run_size(1, config.num_envs)
     with Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy) as player:
         session = PolicySession(player)
         session.follows = config.follow

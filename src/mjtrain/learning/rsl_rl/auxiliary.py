@@ -28,12 +28,7 @@ class AuxiliaryHead(nn.Module):
         self.obs_normalizer = EmpiricalNormalization(size)
 
     def loss(self, latent: torch.Tensor, obs: TensorDict) -> torch.Tensor:
-        """Return the mean squared error of the prediction, in variances of the group.
-
-        Args:
-            latent: Encoded images. Shape (batch, latent_dim).
-            obs: Observations by group, of the same batch.
-        """
+        """Return the mean squared error of the prediction, in variances of the group; latents: (batch, latent_dim)."""
         return nn.functional.mse_loss(self.mlp(latent), self.obs_normalizer(obs[self.group]))
 
     def estimate(self, latent: torch.Tensor) -> torch.Tensor:

@@ -25,12 +25,7 @@ class MirrorImages:
         obs: TensorDict | None,
         actions: torch.Tensor | None,
     ) -> tuple[TensorDict | None, torch.Tensor | None]:
-        """Return observations and actions, each followed by their mirror images.
-
-        Args:
-            obs: Observations by group, each of shape (batch, size), or None.
-            actions: Shape (batch, num_actions), or None.
-        """
+        """Return observations and actions, (batch, size) each, followed by their mirror images; None stays None."""
         if obs is not None:
             both: Any = [obs.select(*self.matrices), self.mirror_observations(obs)]
             obs = TensorDict.cat(both)

@@ -128,11 +128,7 @@ class TensorBoardWriter(Writer):
         self._writer = SummaryWriter(log_dir=str(self._run_dir), flush_secs=10, purge_step=first_iteration + 1)
 
     def write(self, metrics: dict[str, Any]) -> None:
-        """Add the scalars.
-
-        Raises:
-            OSError: They, or earlier ones that were queued, could not be written.
-        """
+        """Add the scalars; an OSError may be about earlier ones that were queued."""
         self._attempt(metrics["iteration"], partial(self._add_scalars, metrics))
 
     def _add_scalars(self, metrics: dict[str, Any]) -> None:
