@@ -86,7 +86,7 @@ class _HashingWriter(io.RawIOBase):
 
 
 def read_checkpoint(path: Path) -> bytes:
-    """Read a file and verify its checksum, which must not be missing."""
+    """Read a file; raises a CheckpointError if it or its checksum is missing, or the checksum is wrong."""
     data = _read(path)
     if not data[-_TRAILER_SIZE:].startswith(MAGIC):
         raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of mjtrain (it ends without a checksum)")
@@ -134,7 +134,7 @@ def _read(path: Path) -> bytes:
 
 
 def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
-    """Turn the bytes of a checkpoint into its content, without running code."""
+    """Turn the bytes of a checkpoint into its content without running code, or raise a CheckpointError."""
     import torch
 
     try:
