@@ -84,6 +84,28 @@ def test_the_signal_that_kills_the_agent_is_named() -> None:
         mjtrain.launch(kill_parent, launch=TWO)
 
 
+_KILL_THE_AGENT = """
+import os, signal
+depth = 0
+def after_in_child():
+    global depth
+    depth += 1
+    if depth == 2:  # a rank, which the agent has forked; the spawner has forked the agent
+        os.kill(os.getppid(), signal.SIGKILL)
+os.register_at_fork(after_in_child=after_in_child)
+"""
+
+
+def test_an_agent_that_ends_before_any_rank_begins_is_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kill_the_agent.py").write_text(_KILL_THE_AGENT)
+    monkeypatch.syspath_prepend(tmp_path)
+    plan = make_plan(TWO)
+    with pytest.raises(mjtrain.RankFailedError, match=r"its ranks (have ended|was killed by SIGKILL)"):
+        run_plan(plan, print, rendezvous=rendezvous(plan), preload=("kill_the_agent",))
+
+
 def _interrupt_again(context: RankContext) -> None:
     try:
         signal.raise_signal(signal.SIGINT)

@@ -228,7 +228,7 @@ class Supervisor:
         """A rank or the torchrunx agent has closed its connection."""
         if state is None:
             self._agent_lost = True
-            if not all(state.done for state in self._states.values()):
+            if not self._all_ranks_done():
                 self._suspect()
         elif not state.done and state.report is None:
             state.lost_s = state.lost_s or time.monotonic()
@@ -291,7 +291,7 @@ class Supervisor:
         if self._deadline_s is not None and now_s >= self._deadline_s:
             saves = self._deadline_s > 0 and not self._interrupting and self._value is None
             return RunResult(stop_signal=stop, not_saved_s=self._plan.stop_grace_s if saves else None)
-        if len(self._states) == len(self._plan.ranks) and all(state.done for state in self._states.values()):
+        if self._all_ranks_done():
             self._done_s = self._done_s or now_s
             # Spawner and agent have nothing left to do by then; ranks that were interrupted do not end by themselves.
             interrupted = any(state.interrupted for state in self._states.values())
@@ -325,6 +325,9 @@ class Supervisor:
         without_report = [state for state in self._states.values() if not state.done and state.report is None]
         ending = any(state.exit_code is None and is_ending(state.pid) for state in without_report)
         return EXIT_PATIENCE_S if ending and not self._agent_lost else SETTLE_S
+
+    def _all_ranks_done(self) -> bool:
+        return len(self._states) == len(self._plan.ranks) and all(state.done for state in self._states.values())
 
     def _all_ranks_ended(self) -> bool:
         return all(state.exit_code is not None for state in self._states.values()) or self._agent_lost
