@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import re
+import resource
 import signal
 import socket
 import threading
@@ -208,6 +209,24 @@ def test_sigusr2_asks_for_a_stop_as_other_signals_do() -> None:
     with pytest.raises(SystemExit) as caught:
         mjtrain.launch(save_when_asked, launch=CPU)
     assert caught.value.code == 128 + signal.SIGUSR2
+
+
+def test_the_soft_limit_of_cpu_time_asks_for_a_stop_and_only_once() -> None:
+    """The kernel would repeat its signal every second, and a second signal ends the job."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+
+    def save_when_asked(context: RankContext) -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1, hard))
+        while not mjtrain.stop_requested():
+            pass
+        assert resource.getrlimit(resource.RLIMIT_CPU) == (hard, hard)
+
+    try:
+        with pytest.raises(SystemExit) as caught:
+            mjtrain.launch(save_when_asked, launch=CPU)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+    assert caught.value.code == 128 + signal.SIGXCPU
 
 
 def test_the_callers_thread_count_comes_back() -> None:

@@ -17,12 +17,13 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from support.machine import patience
 from support.warm_reaper import console_scripts, is_as_imported, replace_reaper
 
 BIN = Path(sys.executable).parent
 
-SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = (*STOP_SIGNALS, signal.SIGQUIT)
 """Those that a command may handle, and that whoever started the tests may ignore."""
 
 

@@ -75,7 +75,7 @@ class LaunchConfig:
     --heartbeat-timeout-s."""
 
     stop_grace_s: Annotated[float, AT_LEAST_0] = 60.0
-    """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2."""
+    """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU."""
 
     start_timeout_s: Annotated[float, MORE_THAN_0] = field(default=300.0, metadata=RARE)
     """Seconds that ranks with their own processes have to begin; --heartbeat-timeout-s if that is more."""

@@ -92,7 +92,7 @@ def beat(phase: str | None = None, *, warming_up: bool = False, iteration: int |
 
 
 def stop_requested() -> bool:
-    """Tell whether the user asked for a stop (SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2).
+    """Tell whether the user asked for a stop (SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU).
 
     A function that asks is expected to save and return soon; one that never asks is interrupted by the first signal.
     Ranks may learn of it at different moments: agree on an answer before you act on it.

@@ -1,7 +1,8 @@
-"""SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 while a job runs."""
+"""SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU while a job runs."""
 
 import contextlib
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +11,7 @@ from typing import Any, NoReturn
 
 from mjtrain.runtime.errors import StoppedError
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
 in_forks: list[Callable[[], None]] = []
 """Called in each fork of this process, the newest first, so that a fork obeys signals as if there were no handlers."""
@@ -76,7 +77,15 @@ class StopSignals:
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
     def _handle(self, signum: int, _: FrameType | None) -> None:
+        stop_repeats(signum)
         self._callback(signum)
+
+
+def stop_repeats(signum: int) -> None:
+    """Have SIGXCPU come once: the kernel repeats it with every second of CPU time beyond the soft limit."""
+    if signum == signal.SIGXCPU:
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
 
 
 class NotSavedError(SystemExit):

@@ -16,7 +16,7 @@ from mjtrain.launcher.failure import shorten
 from mjtrain.launcher.faults.injector import make_heartbeat
 from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
-from mjtrain.launcher.ipc.signals import STOP_SIGNALS, in_forks
+from mjtrain.launcher.ipc.signals import STOP_SIGNALS, in_forks, stop_repeats
 from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.launcher.rank.rank_rendezvous import is_complaint, open_job_store
@@ -151,6 +151,7 @@ class SupervisorClient:
             signal.signal(signum, signal.SIG_DFL)
 
     def _on_signal(self, signum: int, _: Any) -> None:
+        stop_repeats(signum)
         if self._interrupted:
             raise KeyboardInterrupt
         else:

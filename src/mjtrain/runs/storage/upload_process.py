@@ -76,7 +76,7 @@ def main() -> None:
     global _events
     _events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an event
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
         signal.signal(signum, signal.SIG_IGN)  # the rank decides when uploading ends
     settings = json.loads(sys.stdin.readline())
     inbox = _Inbox()
