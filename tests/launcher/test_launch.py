@@ -107,6 +107,22 @@ def test_an_agent_that_ends_before_any_rank_begins_is_the_cause(
         run_plan(plan, print, rendezvous=rendezvous(plan), preload=("kill_the_agent",))
 
 
+_NO_SEMAPHORES = """
+from multiprocessing.synchronize import SemLock
+def refuse(*args, **kwargs):
+    raise OSError(30, "Read-only file system")
+SemLock.__init__ = refuse
+"""
+
+
+def test_ranks_begin_where_dev_shm_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Semaphores of `multiprocessing` are files there."""
+    (tmp_path / "no_semaphores.py").write_text(_NO_SEMAPHORES)
+    monkeypatch.syspath_prepend(tmp_path)
+    plan = make_plan(TWO)
+    assert run_plan(plan, lambda context: context.rank, rendezvous=rendezvous(plan), preload=("no_semaphores",)) == 0
+
+
 def _interrupt_again(context: RankContext) -> None:
     try:
         signal.raise_signal(signal.SIGINT)

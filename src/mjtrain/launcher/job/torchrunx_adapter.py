@@ -15,6 +15,7 @@ output is pickled.
 | `agent.tempfile` | the job's folder | it would leave empty folders in /tmp | `Launcher(start_ranks=...)` |
 | `agent.`, `worker.log_records_to_socket` | - | the launcher has the streams | `Launcher(redirect=False)` |
 | `agent.`, `worker.redirect_stdio_to_logger` | - | the launcher has the streams | `Launcher(redirect=False)` |
+| `launcher.Event` | `threading.Event` | the other needs a writable /dev/shm | `Launcher(redirect=False)` |
 | the process that receives log records | it sleeps | none are sent | `Launcher(redirect=False)` |
 
 torchrunx 0.4 has none of these hooks; their names are suggestions.
@@ -89,6 +90,7 @@ def _replace_in_launcher(scratch: Path, num_ranks: int) -> None:
         execute_command=execute,
         get_open_port=lambda: 0,
         socket=_LOOPBACK,
+        Event=threading.Event,
     )
     _replace(torchrunx.utils.comm, dist=store)
     for module in (torchrunx.agent, torchrunx.worker):
