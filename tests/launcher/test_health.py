@@ -54,6 +54,17 @@ def test_progress_is_a_count_that_changes() -> None:
     assert (one.progressed_s, one.phase, one.waits) == (200.0, "rollout", True)
 
 
+def test_the_exception_of_a_process_that_starts_the_ranks_is_in_the_summary(tmp_path: Path) -> None:
+    (tmp_path / "here.log").write_text("Traceback (most recent call last):\n  File x\nOSError: Too many open files\n\n")
+    diagnosis = Diagnosis(tmp_path, None, {}, {}, "here")
+    try:
+        failure = diagnosis.explain(1, agent_lost=False)
+    finally:
+        diagnosis.close()
+    how = "the process that starts its ranks exited with status 1 before finishing"
+    assert failure.summary == f"{how}: OSError: Too many open files"
+
+
 def test_a_rank_that_misses_others_is_not_to_blame_where_another_one_fails(tmp_path: Path) -> None:
     report = {"traceback": "", "phase": "update", "retry": True}
     missing = {**report, "summary": "connection closed by peer", "complaint": True, "time_s": 99.0}

@@ -165,6 +165,8 @@ class Diagnosis:
             tail = "\n".join(self.host_log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
         except OSError as error:  # the run directory was deleted
             tail = f"({self.host_log} cannot be read: {error.strerror})"
+        if "Traceback (most recent call last):" in tail:
+            summary += f": {tail.rstrip().splitlines()[-1]}"
         files = (self.host_log,) if self._host_log_kept else ()
         return Failure(summary=summary, detail=tail, host=socket.gethostname(), files=files)
 
