@@ -89,10 +89,24 @@ def test_only_due_worlds_of_an_interval_event_count() -> None:
     def breaks(env: Env, worlds: Worlds) -> None:
         worlds.qvel.fill_(torch.nan)
 
+    def breaks_others(env: Env, worlds: Worlds) -> None:
+        worlds.qvel.masked_fill_(~worlds.mask[:, None], torch.nan)
+
+    def pushes(env: Env, worlds: Worlds, *, force: float, duration_s: float) -> None:
+        env.push("pole", worlds.mask, torch.full((env.num_envs, 6), force), duration_s)
+
     def moves(env: Env, worlds: Worlds) -> None:
         worlds.qpos.add_(0.1)
 
-    check_task(replace(CARTPOLE, events={"x": EventTerm(func=breaks, mode="interval", interval_s=(5.0, 10.0))}))
+    rarely = EventTerm(func=breaks_others, mode="interval", interval_s=(5.0, 10.0))
+    check_task(replace(CARTPOLE, events={"x": rarely}))
+    with pytest.raises(RequestError, match=r"--env.events.x: breaks\(\) left numbers .* that are not finite"):
+        check_task(replace(CARTPOLE, events={"x": rarely.replace(func=breaks)}))
+    push = rarely.replace(func=pushes, params={"force": 1.0, "duration_s": torch.inf})
+    check_task(replace(CARTPOLE, events={"x": push}))
+    for params in ({"force": torch.nan, "duration_s": 0.1}, {"force": 1.0, "duration_s": torch.nan}):
+        with pytest.raises(RequestError, match=r"--env.events.x: pushes\(\) pushes pole with .* that is not finite"):
+            check_task(replace(CARTPOLE, events={"x": push.replace(params=params)}))
     with pytest.raises(RequestError, match=r"--env.events.x: breaks\(\) left numbers .* that are not finite"):
         check_task(replace(CARTPOLE, events={"x": EventTerm(func=breaks)}))
     with pytest.raises(RequestError, match=r"--env.events.x: moves\(\) changed worlds.qpos, which an interval event"):

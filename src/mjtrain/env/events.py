@@ -117,6 +117,13 @@ class Pushes:
             if f"push.{body}" in memory:
                 self._register(body)
 
+    def find_problem(self) -> str | None:
+        """Return what is wrong with the numbers of a push; one without end is possible. Waits for the device."""
+        for body, (_, push) in self._by_body.items():
+            if not push[:, :6].isfinite().all() or push[:, 6].isnan().any():
+                return f"pushes {body} with a wrench or for a duration that is not finite"
+        return None
+
     def apply(self) -> None:
         """Give the engine the forces of this env step."""
         for row, push in self._by_body.values():

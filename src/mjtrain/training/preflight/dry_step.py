@@ -7,6 +7,7 @@ import torch
 
 from mjtrain.config import EnvConfig
 from mjtrain.env.env import Env
+from mjtrain.env.events import Worlds
 from mjtrain.env.mirror import find_mirror_problems
 from mjtrain.env.term_check import check_terms
 from mjtrain.env.term_result import describe_exception, find_result_problem
@@ -132,9 +133,19 @@ def _step_once(
         if not wrong:
             guards.quick = True
             doubts += explore(config, env, problems, extremes)
+            _call_when_due(guarded, env)
         return replace(size, warnings=(*size.warnings, *doubts))
     finally:
         (env or engine).close()
+
+
+def _call_when_due(guarded: EnvConfig, env: Env) -> None:
+    """Call interval events as where they are due, which may be later than all env steps of the trial."""
+    everywhere = torch.ones(env.num_envs, dtype=torch.bool)
+    for term in guarded.events.values():
+        if term.mode == "interval":
+            worlds = Worlds(mask=everywhere, qpos=env.state.qpos.clone(), qvel=env.state.qvel.clone())
+            term.func(env, worlds, **term.params)
 
 
 def _call_late(guarded: EnvConfig, env: Env) -> None:

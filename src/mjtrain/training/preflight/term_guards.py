@@ -124,7 +124,7 @@ class TermGuards:
                         "changed worlds.qpos or worlds.qvel in mode startup, and the first episode replaces both; use "
                         "reset_event"
                     )
-                problem = problem or _find_bent_quaternion(env, worlds)
+                problem = problem or _find_bent_quaternion(env, worlds) or env.find_push_problem()
                 problem = problem and f"{func.__name__}() {problem}"
             except (StoppedError, KeyboardInterrupt):
                 raise
