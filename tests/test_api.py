@@ -29,6 +29,7 @@ from support.commands import run
 from support.machine import patience
 
 CPU = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+CARTPOLE = load_task("Cartpole-Balance").env
 
 
 def test_play_returns_what_the_command_prints(cartpole_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +63,8 @@ def test_play_of_a_task_needs_no_run() -> None:
         ({"episodes": 0}, "--episodes 0"),
         ({"episodes": "all"}, "^--episodes: is the string 'all'; give a whole number$"),
         ({"env": {}}, "^env: is a dict; give an EnvConfig, "),
+        ({"env": replace(CARTPOLE, episode_length_s=-1.0)}, "^--env.episode-length-s -1: must be more than 0"),
+        ({"env": replace(CARTPOLE, observations={"actor": {}})}, "^--env.observations.actor: is empty; give at least"),
     ],
 )
 def test_what_play_cannot_do_is_said(cartpole_run: Path, options: dict[str, Any], words: str) -> None:
@@ -142,6 +145,8 @@ def test_export_returns_its_files(cartpole_run: Path, tmp_path: Path) -> None:
     assert all(path.is_file() and path.parent == tmp_path / "out" for path in exported.files.values())
     assert max(exported.differences.values()) < 1e-5
     assert exported.checkpoint == cartpole_run / "model_40.pt"
+    with pytest.raises(RequestError, match=r"^--out: is the number 3; give a folder$"):
+        mjtrain.export(cartpole_run, out=3)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_run_is_opened_by_its_path(cartpole_run: Path) -> None:
@@ -157,8 +162,9 @@ def test_a_run_is_opened_by_its_path(cartpole_run: Path) -> None:
     assert run.config.env.rewards.keys() == load_task("Cartpole-Balance").env.rewards.keys()
     assert run.config.agent.save_interval == 10
     assert run.config.launch["run"]["num_envs"] == 256
-    with pytest.raises(RequestError, match="is not a run directory"):
-        mjtrain.Run(cartpole_run.parent)
+    for place in (cartpole_run.parent, 3):
+        with pytest.raises(RequestError, match="is not a run directory"):
+            mjtrain.Run(place)  # pyright: ignore[reportArgumentType]
 
 
 PROGRAM = """

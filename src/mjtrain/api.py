@@ -359,7 +359,12 @@ def play(
     Raises:
         RequestError: The run or the option does not exist, or the checkpoint does not fit.
     """
-    from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_task_to_play, find_values_beyond
+    from mjtrain.evaluation.playing.evaluate import (
+        find_run_to_play,
+        find_task_to_play,
+        find_values_beyond,
+        with_other_env,
+    )
 
     config = _with_play_options({**options, **({"trust_run": True} if _is_trusted(run, trust) else {})})
     if isinstance(run, TaskConfig):
@@ -369,7 +374,7 @@ def play(
         found = find_run_to_play(_place(run), config)
     if env is not None:
         _check_env(env)
-        found = replace(found, env=resolve_motions(env)[0])
+        found = with_other_env(found, env)
     print_notices(replace(found, notices=(*found.notices, *find_values_beyond(found, config))))
     return measure_run(found, config)
 
@@ -427,6 +432,8 @@ def export(
     from mjtrain.evaluation.export.export_policy import export_policy, find_run_to_export
 
     _check_whole("--observations", observations, 1)
+    if not isinstance(out, str | Path | None):
+        raise RequestError(f"--out: is {show(out)}; give a folder")
     name = None if checkpoint is None else str(checkpoint)
     found = find_run_to_export(_place(run), name, str(log_root), trust=_is_trusted(run, trust))
     print_notices(found)

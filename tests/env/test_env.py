@@ -466,3 +466,11 @@ def test_a_reset_forgets_the_episode_that_ran() -> None:
     env.reset(torch.tensor([True, False]))
     assert env.statistics.episode_steps().tolist() == env.episode_step.tolist() == [0, 5]
     assert env.statistics.episode_return(next(iter(env.config.rewards)))[0] == 0
+
+
+def test_an_unknown_name_of_a_draw_or_a_group_is_named() -> None:
+    env = make_env(load_task("Arm-Reach").env, num_envs=2)
+    with pytest.raises(RequestError, match=r"^unknown command term aim; available: pose$"):
+        env.reset(torch.tensor([True, False]), draws={"aim": torch.zeros(2, 7)})
+    with pytest.raises(RequestError, match=r"^unknown observation group see; available: actor"):
+        env.observation_widths("see")

@@ -9,6 +9,7 @@ import torch
 
 from mjtrain.env.catalog import load_task
 from mjtrain.mdp import objects, termination
+from mjtrain.runs.robot import check_robot_file
 from mjtrain.runtime.errors import RequestError
 from support.envs import NUM_ENVS, make_env
 
@@ -58,6 +59,9 @@ def test_an_object_is_the_free_joint_of_a_body() -> None:
     make_env(replace(QUADRUPED, terminations={"kept": kept})).step(torch.zeros(NUM_ENVS, 12))
 
 
-def test_a_robot_that_is_not_there_is_the_users_error() -> None:
+def test_a_robot_that_is_not_there_is_the_users_error(tmp_path: Path) -> None:
+    for check in (make_env, lambda config: check_robot_file(config.robot)):
+        with pytest.raises(RequestError, match=r"--env.robot .*: is a folder; give a file$"):
+            check(replace(QUADRUPED, robot=str(tmp_path)))
     with pytest.raises(RequestError, match=r"--env.robot nowhere.xml: no such file"):
         make_env(replace(QUADRUPED, robot="nowhere.xml"))

@@ -1,6 +1,5 @@
 """The command play."""
 
-import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -41,7 +40,7 @@ def main(argv: list[str]) -> None:
         PlayConfig, [arg for arg in args if arg != "--help-all"], prog=f"play {task}", description=DESCRIPTION
     )
     from mjtrain.api import measure_run, play_launch
-    from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_values_beyond
+    from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_values_beyond, with_other_env
     from mjtrain.evaluation.playing.watch import check_viewer, replay, watch
     from mjtrain.launcher import launch
 
@@ -60,17 +59,11 @@ def main(argv: list[str]) -> None:
     run = find_run_to_play(task, config)
     env_args = ["--help"] if wants_all else rest
     if env_args:
-        from mjtrain.env.term_check import find_term_problems
-        from mjtrain.runs.motion_places import resolve_motions
-
         env_args = expand_robot_file(env_args)
         env: Any = add_named_parts(run.env, env_args)  # what `every` takes is known when it runs
         every = with_env(_EnvOptions, env)
         options = parse(every, env_args, prog=f"play {task}", default=every(env=env))
-        before = find_term_problems(run.env) if isinstance(run.env, EnvConfig) else []
-        run = dataclasses.replace(run, env=resolve_motions(options.env)[0])
-        if isinstance(run.env, EnvConfig) and (new := [p for p in find_term_problems(run.env) if p not in before]):
-            raise RequestError.of(new)  # what the run has recorded was trained with
+        run = with_other_env(run, options.env)
     for line in (*run.notices, *find_values_beyond(run, config)):
         print(line, file=sys.stderr)
     where = play_launch(config)

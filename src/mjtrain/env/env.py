@@ -191,12 +191,11 @@ class Env:
             draws: What these episodes begin with, in the place of draws of command terms. Shape (num_envs, size) each.
 
         Raises:
-            KeyError: A name is not that of a command term.
-            RequestError: The mask has another shape or type.
+            RequestError: The mask has another shape or type, or a name is not that of a command term.
         """
         check_mask("mask", mask, self.num_envs)
-        if unknown := (draws or {}).keys() - self.config.commands.keys():
-            raise KeyError(*unknown)
+        for name in draws or ():
+            _find("command", name, self.config.commands)
         held = self._commands.held
         self._commands.held = held | (draws or {})
         try:
@@ -366,6 +365,7 @@ class Env:
 
     def observation_widths(self, group: str) -> dict[str, int]:
         """Return how many columns each term of an observation group has, by name in their order."""
+        _find("observation", group, self.config.observations, part="group")
         return self._observations.widths(group)
 
     @property
@@ -570,6 +570,10 @@ class Env:
         durations = torch.as_tensor(duration_s, dtype=torch.float32, device=self.device)
         self._pushes.begin(body, mask, wrench, durations.expand(self.num_envs))
 
+    def find_push_problem(self) -> str | None:
+        """Return what is wrong with the numbers of pushes, to follow the name of a function. Waits for the device."""
+        return self._pushes.find_problem()
+
     def steer(self, name: str, values: Sequence[float] | None) -> None:
         """Command all worlds by hand, or stop doing so.
 
@@ -751,7 +755,7 @@ class Env:
         return own | {f"{name}.{key}": tensor for name, part in parts.items() for key, tensor in part.buffers().items()}
 
 
-def _find(kind: str, name: str, found: dict[str, _Found]) -> _Found:
+def _find(kind: str, name: str, found: dict[str, _Found], part: str = "term") -> _Found:
     if name not in found:
-        raise RequestError(f"unknown {kind} term {name}; available: {', '.join(found) or 'none'}")
+        raise RequestError(f"unknown {kind} {part} {name}; available: {', '.join(found) or 'none'}")
     return found[name]

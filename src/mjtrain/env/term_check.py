@@ -125,9 +125,6 @@ def find_empty_parts(config: EnvConfig) -> Iterator[str]:
     for name in ("actions", "observations", "rewards"):
         if not getattr(config, name):
             yield f"--env.{name}: is empty; give at least one {name.removesuffix('s')} term"
-    for group, terms in config.observations.items():
-        if not terms:
-            yield f"--env.observations.{group}: is empty; give at least one observation term"
 
 
 def find_unfit_names(config: EnvConfig) -> Iterator[str]:
@@ -141,6 +138,9 @@ def find_unfit_names(config: EnvConfig) -> Iterator[str]:
 
 def _find_wrong_settings(config: EnvConfig) -> Iterator[str]:
     """Yield what is of the right type, but out of its range or without an effect."""
+    for group, terms in config.observations.items():
+        if not terms:
+            yield f"--env.observations.{group}: is empty; give at least one observation term"
     for name, term in config.rewards.items():
         if not math.isfinite(term.weight):
             yield f"--env.rewards.{name}.weight {term.weight}: must be finite; 0 turns the term off"

@@ -10,7 +10,7 @@ from pathlib import Path
 from mjtrain.config import RobotConfig
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import write_whole
+from mjtrain.runtime.files import find_file_problem, write_whole
 from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot, differing_fields
 
 ROBOT_DIR = "robot"
@@ -23,8 +23,8 @@ def check_robot_file(robot: RobotConfig | None) -> None:
         return
     if robot.spec is None and not robot.file:
         raise RequestError("--env.robot: no robot is given; give an MJCF file")
-    if robot.file and not Path(robot.file).is_file():
-        raise RequestError(f"--env.robot {robot.file}: no such file")
+    if robot.file and (problem := find_file_problem(Path(robot.file))):
+        raise RequestError(f"--env.robot {robot.file}: {problem}")
 
 
 def save_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str]]:

@@ -48,7 +48,7 @@ class Run:
         Raises:
             RequestError: It is not a run directory.
         """
-        if not is_run(path):
+        if not (isinstance(path, str | Path) and is_run(path)):
             raise RequestError(f"{path}: is not a run directory (no params/ in it)")
         self.path = Path(path).absolute()
         """Its directory, absolute."""

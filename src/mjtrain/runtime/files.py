@@ -25,6 +25,13 @@ _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 """Errors of file systems that cannot synchronise a folder, and of folders that may be written but not read."""
 
 
+def find_file_problem(path: Path) -> str | None:
+    """Say why a path is not that of a file; None if it is."""
+    if path.is_file():
+        return None
+    return "is a folder; give a file" if path.is_dir() else "no such file"
+
+
 def shorten(path: Path) -> Path:
     """Return a path as a message shows it: relative if it is below the working directory."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

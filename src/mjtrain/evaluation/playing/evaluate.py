@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import UNTRAINED, EnvConfig, GymnasiumConfig, PlayConfig, TaskConfig
+from mjtrain.config import UNTRAINED, AnyEnvConfig, EnvConfig, GymnasiumConfig, PlayConfig, TaskConfig
 from mjtrain.deployment.steering import find_beyond
 from mjtrain.env.catalog import CUSTOM, resolve_task_name
+from mjtrain.env.term_check import find_term_problems
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.runs.bundle_places import PRETRAINED, is_place
 from mjtrain.runs.motion_places import resolve_motions
@@ -68,6 +69,20 @@ def find_task_to_play(task: TaskConfig, config: PlayConfig) -> TrainedRun:
     env, _ = resolve_motions(task.env)
     run = TrainedRun(task=task.name or CUSTOM, env=env, agent=task.agent, checkpoint=checkpoint)
     return _to_eval_run(run, config)
+
+
+def with_other_env(run: TrainedRun, env: AnyEnvConfig) -> TrainedRun:
+    """Return a run that is played in another environment.
+
+    Raises:
+        RequestError: Something of it does not fit that the run has not recorded: what it has recorded was trained with.
+    """
+    env, _ = resolve_motions(env)
+    if isinstance(env, EnvConfig):
+        before = find_term_problems(run.env) if isinstance(run.env, EnvConfig) else []
+        if new := [problem for problem in find_term_problems(env) if problem not in before]:
+            raise RequestError.of(new)
+    return replace(run, env=env)
 
 
 def _check_held(config: PlayConfig) -> None:

@@ -236,7 +236,7 @@ class Layout:
         key = (kind, tuple(patterns))
         if key not in self.found:
             if kind == "dof":
-                rows = [self.qvel[name].start for name in self.qvel.match(patterns)]
+                rows = [int(self.qvel[name].start) for name in self.qvel.match(patterns)]
             else:
                 named = {"body": self.bodies, "geom": self.geoms, "actuator": self.actuators}[kind]
                 if not patterns:

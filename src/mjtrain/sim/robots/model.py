@@ -11,6 +11,7 @@ import numpy as np
 
 from mjtrain.config import EnvConfig, RobotConfig, TerrainConfig
 from mjtrain.runtime.errors import RequestError, StoppedError, message_of
+from mjtrain.runtime.files import find_file_problem
 from mjtrain.sim.robots.completion import complete_robot
 from mjtrain.sim.robots.completion.parts import free_name
 from mjtrain.sim.robots.height_field import HeightField, make_height_field
@@ -102,8 +103,8 @@ def open_robot(robot: RobotConfig) -> Any:
     flag = f"--env.robot {robot.label}"
     try:
         if robot.file or robot.spec is None:
-            if not Path(robot.file).is_file():
-                raise ValueError("no such file")
+            if problem := find_file_problem(Path(robot.file)):
+                raise ValueError(problem)
             check_loops(Path(robot.file))  # at a model that attaches itself, MuJoCo crashes
             return mujoco.MjSpec.from_file(robot.file)
         spec = robot.spec()
