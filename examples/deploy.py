@@ -22,7 +22,7 @@ import numpy as np
 import onnxruntime
 
 from mjtrain.deployment.actuation import Actuation
-from mjtrain.deployment.observation import Observer
+from mjtrain.deployment.observation import Observer, RequestError
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.rotations import rotation_vector, turn
 from mjtrain.deployment.simulated_readings import SimulatedReadings
@@ -205,7 +205,7 @@ def main() -> None:
     robot = Robot(arguments.folder, metadata, arguments.command, arguments.seed)
     walks = "base_velocity" in {robot.model.sensor(index).name for index in range(robot.model.nsensor)}
     objects = [] if walks else [joint for joint, pose in metadata["default_pose"].items() if len(pose) == 7]
-    begin = robot.data.qpos[:2].copy()
+    start = robot.data.qpos[:2].copy()
     seen, goals, draw = [], 0, np.random.default_rng(arguments.seed)
     for _ in range(round(arguments.seconds / metadata["control_period_s"])):
         (actions,) = session.run(None, {name: value[None] for name, value in robot.observe().items()})
@@ -227,7 +227,7 @@ def main() -> None:
     if walks:
         settled = history[len(history) // 5 :]
         report |= {
-            "distance_m": round(float(np.linalg.norm(robot.data.qpos[:2] - begin)), 2),
+            "distance_m": round(float(np.linalg.norm(robot.data.qpos[:2] - start)), 2),
             "commanded": arguments.command,
             "mean_velocity": settled[:, :3].mean(axis=0).round(3).tolist(),
             "least_cosine_of_tilt": float(history[:, 3].min().round(3)),
@@ -237,9 +237,14 @@ def main() -> None:
         report |= {} if arguments.tolerance is None else {"goals": goals}
         report |= {joint: robot.data.joint(joint).qpos.round(4).tolist() for joint in objects}
     else:
-        report |= dict(zip(metadata["default_pose"], np.abs(history).max(axis=0).round(4).tolist(), strict=True))
+        for joint, pose in metadata["default_pose"].items():
+            begin = robot.model.joint(joint).qposadr[0]
+            report[joint] = np.abs(history[:, begin : begin + len(pose)]).max(axis=0).squeeze().round(4).tolist()
     print(json.dumps(report))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RequestError as error:  # the readings or the command lack what the policy reads
+        raise SystemExit(str(error)) from None

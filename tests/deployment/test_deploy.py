@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 
@@ -44,6 +45,26 @@ def test_a_briefly_trained_policy_balances_the_pole(cartpole_run: Path, tmp_path
         report = json.loads(done.stdout)
         assert report["hinge"] < 0.2, "rad, from upright"
         assert report["slider"] < 2.0, "m, from the middle"
+
+
+def test_the_example_reports_each_joint_and_names_what_it_cannot_observe(cartpole_run: Path, tmp_path: Path) -> None:
+    main([str(cartpole_run), "--out", str(tmp_path), "--observations", "20"])
+    model = onnx.load(tmp_path / "policy.onnx")
+    (entry,) = [entry for entry in model.metadata_props if entry.key == "mjtrain"]
+    metadata = json.loads(entry.value)
+    pose = metadata["default_pose"]
+    term = metadata["observations"][0]
+    own = {**metadata, "observations": [{**term, "func": "own:mine"}, *metadata["observations"][1:]]}
+    slider = {**metadata, "default_pose": {"slider": pose["slider"]}}  # a ball joint has more columns than names
+    results = []
+    for changed in (own, slider):
+        entry.value = json.dumps(changed)
+        onnx.save(model, tmp_path / "policy.onnx")
+        command = [sys.executable, str(SCRIPT), str(tmp_path), "--seconds", "0.1"]
+        results.append(subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False))
+    assert results[0].returncode == 1
+    assert results[0].stderr == f"the robot must report the observations {term['name']} (own:mine) as values\n"
+    assert list(json.loads(results[1].stdout)) == ["task", "seconds", "slider"]
 
 
 def test_relative_actions_are_added_up_as_in_training(tmp_path: Path) -> None:
