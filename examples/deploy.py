@@ -22,11 +22,12 @@ import numpy as np
 import onnxruntime
 
 from mjtrain.deployment.actuation import Actuation
-from mjtrain.deployment.observation import Observer, RequestError
+from mjtrain.deployment.observation import Observer
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.rotations import rotation_vector, turn
 from mjtrain.deployment.simulated_readings import SimulatedReadings
 from mjtrain.deployment.terms import TERMS, Scene
+from mjtrain.runtime.errors import RequestError
 
 
 class Camera:
@@ -180,6 +181,13 @@ class Robot:
         self.step += 1
 
 
+def find_largest(model: mujoco.MjModel, history: np.ndarray) -> dict[str, float | list[float]]:
+    """The largest position of each joint, without its sign; of a ball joint a list of four."""
+    largest = np.abs(history).max(axis=0).round(4)
+    parts = np.split(largest, model.jnt_qposadr[1:])
+    return {model.joint(index).name: part.squeeze().tolist() for index, part in enumerate(parts)}
+
+
 def main() -> None:
     """Load, run, report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -237,9 +245,7 @@ def main() -> None:
         report |= {} if arguments.tolerance is None else {"goals": goals}
         report |= {joint: robot.data.joint(joint).qpos.round(4).tolist() for joint in objects}
     else:
-        for joint, pose in metadata["default_pose"].items():
-            begin = robot.model.joint(joint).qposadr[0]
-            report[joint] = np.abs(history[:, begin : begin + len(pose)]).max(axis=0).squeeze().round(4).tolist()
+        report |= find_largest(robot.model, history)
     print(json.dumps(report))
 
 
