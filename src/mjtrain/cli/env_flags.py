@@ -77,7 +77,9 @@ def add_named_parts(env: EnvT, args: Sequence[str]) -> EnvT:
     if not isinstance(env, EnvConfig):
         return dataclasses.replace(env, kwargs=_add_keywords(env.kwargs, args))
     hints = {name: get_args(kind) for name, kind in get_type_hints(RobotConfig).items()}
-    kinds = {name: kind[1] for name, kind in hints.items() if len(kind) == 2 and dataclasses.is_dataclass(kind[1])}
+    kinds: dict[str, Any] = {
+        name: kind[1] for name, kind in hints.items() if len(kind) == 2 and dataclasses.is_dataclass(kind[1])
+    }
     robot = {
         field: _add_names(getattr(env.robot, field), rf"--env\.robot\.{field}\.([^.=]+)\.", kind, args)
         for field, kind in kinds.items()
