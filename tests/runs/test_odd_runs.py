@@ -11,6 +11,7 @@ import yaml
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.cli import plot, runs
+from mjtrain.runs.best_checkpoint import parse_best
 from mjtrain.runs.history import list_runs, summarise_run
 from mjtrain.runs.metrics import read_metrics
 from mjtrain.runs.plain_yaml import MAX_DEPTH, parse_yaml
@@ -43,6 +44,11 @@ def make_run(run_dir: Path, task: str = "Cartpole-Balance", **launch: object) ->
     rows = [{"iteration": at, **TWO} for at in (1, 2)]
     (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return run_dir
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=list(BROKEN))
+def test_a_broken_record_of_the_best_checkpoint_is_none(content: bytes) -> None:
+    assert parse_best(content) is None
 
 
 @pytest.mark.parametrize("line", BROKEN.values(), ids=list(BROKEN))

@@ -34,7 +34,7 @@ def parse_best(content: bytes) -> BestCheckpoint | None:
     """Read the content of best.json; None if it is damaged."""
     try:
         best = BestCheckpoint(**json.loads(content))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     return best if isinstance(best.iteration, int) and isinstance(best.value, int | float) else None
 

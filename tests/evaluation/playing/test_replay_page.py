@@ -122,6 +122,7 @@ def test_the_scene_has_what_is_visible() -> None:
         (("--html", "walk.htm5"), "--html walk.htm5"),
         (("--html", "nowhere/walk.html"), "nowhere"),
         (("--html", "walk.html", "--html-episodes", "0"), "--html-episodes 0"),
+        (("--html", "walk.html", "--html-length-s", "inf"), "--html-length-s inf"),
         (("--html", "walk.html", "--record", "data"), "--html --record"),
     ],
 )

@@ -208,10 +208,26 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
         (LEG, {"home": {"elbow": 3.0}}, "elbow"),
         (LEG, {"home": {"follower": 0.3}}, "--home follower 0.3: joint follower mimics "),
         (LEG, {"mesh_dir": "nowhere"}, "--mesh-dir nowhere"),
+        (LEG, {"full_effort_at": 0.0}, "^--full-effort-at 0: must be more than 0"),
+        (LEG, {"damping_ratio": float("nan")}, "^--damping-ratio nan: must be at least 0"),
         (LEG.replace('"hip"', '"knee"'), {}, r"hopper\.urdf: .*repeated name 'knee'"),
         (CIRCLE, {}, "hopper: needs a revolute, continuous or prismatic joint that mimics no other"),
     ],
-    ids=["unreadable", "missing", "xacro", "root", "cut", "range", "joint", "mimic", "folder", "twice", "circle"],
+    ids=[
+        "unreadable",
+        "missing",
+        "xacro",
+        "root",
+        "cut",
+        "range",
+        "joint",
+        "mimic",
+        "folder",
+        "effort",
+        "damping",
+        "twice",
+        "circle",
+    ],
 )
 def test_what_cannot_be_imported_is_one_line(text: str, options: dict, words: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=words):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mjtrain.config import EnvConfig, PlayConfig
+from mjtrain.config.limits import MORE_THAN_0
 from mjtrain.evaluation.names import UNFINISHED
 from mjtrain.evaluation.playing.command_poses import to_poses
 from mjtrain.evaluation.playing.trajectories import Trajectory, record_episodes
@@ -35,8 +36,8 @@ def check_page(config: PlayConfig) -> None:
     check_writable("--html", out)
     if config.html_episodes < 1:
         raise RequestError(f"--html-episodes {config.html_episodes}: must be at least 1")
-    if not config.html_length_s > 0:
-        raise RequestError(f"--html-length-s {config.html_length_s}: must be more than 0")
+    if problem := MORE_THAN_0.find_problem(config.html_length_s):
+        raise RequestError(f"--html-length-s {problem}")
 
 
 def write_page(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:

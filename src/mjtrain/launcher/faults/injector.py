@@ -23,6 +23,8 @@ def make_heartbeat(
 ) -> Heartbeat:
     """Return the heartbeat of a rank: a plain one if no fault is to happen to it."""
     mine = [fault for fault in faults if fault.rank in (None, context.rank)]
+    if not mine:
+        return Heartbeat()
     happened = _count_happened(run_dir, context)
     due = [fault for fault in mine if happened(fault) < fault.times]
     return Injector(due, context, run_dir, announce) if due else Heartbeat()

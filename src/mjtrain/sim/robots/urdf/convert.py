@@ -10,6 +10,7 @@ import numpy as np
 from mjtrain.config import RobotConfig
 from mjtrain.config.robot_import import ImportConfig
 from mjtrain.config.robot_parts import KeyframeConfig, OptionConfig, SensorConfig, SiteConfig
+from mjtrain.config.type_check import find_option_problems
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import write_whole
 from mjtrain.runtime.text import count
@@ -37,6 +38,8 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
     Returns:
         The MJCF file, and lines about what was assumed, found elsewhere or left out.
     """
+    if problems := find_option_problems(config):
+        raise RequestError.of(problems)
     spec, is_on_world, notes = read_urdf(file, config)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.modelname) or file.stem
     out = Path(config.out or name) / f"{name}.xml"
