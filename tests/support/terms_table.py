@@ -43,7 +43,7 @@ LEADING = {
 
 COMMON = {
     "joint": "name of a joint",
-    "joints": "regular expressions over joints",
+    "joints": "regular expressions over slides and hinges",
     "sensor": "name of a sensor",
     "sensors": "regular expressions over sensors",
     "command": "name of a command term",
