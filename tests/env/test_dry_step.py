@@ -105,8 +105,9 @@ def test_only_due_worlds_of_an_interval_event_count() -> None:
     push = rarely.replace(func=pushes, params={"force": 1.0, "duration_s": torch.inf})
     check_task(replace(CARTPOLE, events={"x": push}))
     for params in ({"force": torch.nan, "duration_s": 0.1}, {"force": 1.0, "duration_s": torch.nan}):
-        with pytest.raises(RequestError, match=r"--env.events.x: pushes\(\) pushes pole with .* that is not finite"):
-            check_task(replace(CARTPOLE, events={"x": push.replace(params=params)}))
+        with pytest.raises(RequestError, match=r"--env.events.x: pushes\(\) pushes pole with .* that is NaN") as caught:
+            check_task(replace(CARTPOLE, events={"x": push.replace(params=params), "y": rarely, "z": push}))
+        assert not hasattr(caught.value, "__notes__"), "only the event that pushes so is named"
     with pytest.raises(RequestError, match=r"--env.events.x: breaks\(\) left numbers .* that are not finite"):
         check_task(replace(CARTPOLE, events={"x": EventTerm(func=breaks)}))
     with pytest.raises(RequestError, match=r"--env.events.x: moves\(\) changed worlds.qpos, which an interval event"):

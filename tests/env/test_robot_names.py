@@ -63,5 +63,6 @@ def test_a_robot_that_is_not_there_is_the_users_error(tmp_path: Path) -> None:
     for check in (make_env, lambda config: check_robot_file(config.robot)):
         with pytest.raises(RequestError, match=r"--env.robot .*: is a folder; give a file$"):
             check(replace(QUADRUPED, robot=str(tmp_path)))
-    with pytest.raises(RequestError, match=r"--env.robot nowhere.xml: no such file"):
-        make_env(replace(QUADRUPED, robot="nowhere.xml"))
+    for robot, problem in (("nowhere.xml", "--env.robot nowhere.xml: no such file"), ("", "no robot is given")):
+        with pytest.raises(RequestError, match=problem):
+            make_env(replace(QUADRUPED, robot=robot))

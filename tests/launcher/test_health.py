@@ -54,8 +54,10 @@ def test_progress_is_a_count_that_changes() -> None:
     assert (one.progressed_s, one.phase, one.waits) == (200.0, "rollout", True)
 
 
-def test_the_exception_of_a_process_that_starts_the_ranks_is_in_the_summary(tmp_path: Path) -> None:
-    (tmp_path / "here.log").write_text("Traceback (most recent call last):\n  File x\nOSError: Too many open files\n\n")
+@pytest.mark.parametrize("after", ["", "and a second line of it\n", "  File y\nx.py:1: UserWarning: leaked\n"])
+def test_the_exception_of_a_process_that_starts_the_ranks_is_in_the_summary(tmp_path: Path, after: str) -> None:
+    stack = "Traceback (most recent call last):\n  File x\n"
+    (tmp_path / "here.log").write_text(f"{stack}ValueError: first\n\n{stack}OSError: Too many open files\n{after}")
     diagnosis = Diagnosis(tmp_path, None, {}, {}, "here")
     try:
         failure = diagnosis.explain(1, agent_lost=False)

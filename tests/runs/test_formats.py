@@ -17,6 +17,8 @@ from mjtrain.cli import play
 from mjtrain.cli import train as train_command
 from mjtrain.config import ActuatorConfig, LaunchConfig
 from mjtrain.env.env import Env
+from mjtrain.evaluation.eval_config import to_eval_config
+from mjtrain.evaluation.playing.evaluate import with_other_env
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.runs.checkpoint import FORMAT, load_checkpoint, save_checkpoint
 from mjtrain.runs.trained_run import find_trained_run
@@ -134,6 +136,12 @@ def test_a_recorded_run_with_what_is_refused_today_plays(tmp_path: Path, capsys:
     with pytest.raises(SystemExit):
         play.main([str(run_dir), "--env.robot.lights.lamp.diffuse", "3", "1", "1", "--gpu-ids", "None"])
     assert "play: --env.robot.lights.lamp.diffuse 3 1 1: each must be at least 0" in capsys.readouterr().err
+    record(run_dir, {"events.friction.params.sliding": [-0.1, 1.2]})  # an event that an evaluation leaves out
+    run = find_trained_run("Arm-Lift-Cube", run=str(run_dir))
+    evaluated = replace(run, env=to_eval_config(run.own_env))
+    assert with_other_env(evaluated, run.env).env == run.env
+    with pytest.raises(RequestError, match=r"^--env.episode-length-s 0: must be more than 0"):
+        with_other_env(evaluated, replace(run.own_env, episode_length_s=0.0))
     for change, problem in (
         ({"decimation": 0}, "--env.decimation 0: must be at least 1"),
         ({"robot.sensors.frame.data": None}, "--env.robot.sensors.frame.data None: only type contact uses it"),

@@ -42,17 +42,17 @@ LEADING = {
 """Positional parameters of a function, and the kind of term that follows from them."""
 
 COMMON = {
-    "joint": "name of a joint",
-    "joints": "regular expressions over slides and hinges",
-    "sensor": "name of a sensor",
-    "sensors": "regular expressions over sensors",
-    "command": "name of a command term",
-    "std": "error at which the value is 1/e, in the unit of the error",
-    "threshold": "largest deviation, in the unit of what is compared",
-    "ahead": "how many env steps ahead the frame is",
-    "bodies": "regular expressions over bodies",
-    "position_sensor": "name of a framepos sensor on the tool",
-    "orientation_sensor": "name of a framequat sensor on the tool",
+    "joint": "Name of a joint",
+    "joints": "Regular expressions over slides and hinges",
+    "sensor": "Name of a sensor",
+    "sensors": "Regular expressions over sensors",
+    "command": "Name of a command term",
+    "std": "Error at which the value is 1/e, in the unit of the error",
+    "threshold": "Largest deviation, in the unit of what is compared",
+    "ahead": "How many env steps ahead the frame is",
+    "bodies": "Regular expressions over bodies",
+    "position_sensor": "Name of a framepos sensor on the tool, in m",
+    "orientation_sensor": "Name of a framequat sensor on the tool",
     "object": "Name of the free joint",
 }
 """What a parameter of this name is where the docstring of a function does not say."""

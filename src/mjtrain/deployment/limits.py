@@ -11,10 +11,13 @@ from mjtrain.deployment.rotations import matrix
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds; where one is exceeded, the robot is damped. See the flags of `deploy`."""
+    """Bounds; where one is exceeded, the robot is damped.
+
+    See the flags of `deploy`: --max-torque, --position-margin, --max-tilt, --stale-s and --late-ticks.
+    """
 
     torque: float = 1.0
-    """The only limit that stops nothing: the motors keep within it."""
+    """Fraction of the bound of each actuator or joint; the only limit that stops nothing: the motors keep within it."""
 
     position: float = 0.1
     tilt: float = 1.0

@@ -570,10 +570,6 @@ class Env:
         durations = torch.as_tensor(duration_s, dtype=torch.float32, device=self.device)
         self._pushes.begin(body, mask, wrench, durations.expand(self.num_envs))
 
-    def find_push_problem(self) -> str | None:
-        """Return what is wrong with the numbers of pushes, to follow the name of a function. Waits for the device."""
-        return self._pushes.find_problem()
-
     def steer(self, name: str, values: Sequence[float] | None) -> None:
         """Command all worlds by hand, or stop doing so.
 

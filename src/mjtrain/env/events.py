@@ -69,7 +69,10 @@ class Events:
         return worlds.qpos, worlds.qvel
 
     def apply_interval(self, env: "Env", changed: Callable[[], None]) -> None:
-        """Advance by an env step, and apply the events of mode interval where they are due, which may change qvel."""
+        """Advance by an env step, and apply the events of mode interval where they are due.
+
+        Each may change qvel, and `changed` is called after it.
+        """
         for name, term in self._by_mode["interval"].items():
             left = self._left[name]
             due = left <= 1
@@ -116,13 +119,6 @@ class Pushes:
         for body in self._core.engine.layout.bodies:
             if f"push.{body}" in memory:
                 self._register(body)
-
-    def find_problem(self) -> str | None:
-        """Return what is wrong with the numbers of a push; one without end is possible. Waits for the device."""
-        for body, (_, push) in self._by_body.items():
-            if not push[:, :6].isfinite().all() or push[:, 6].isnan().any():
-                return f"pushes {body} with a wrench or for a duration that is not finite"
-        return None
 
     def apply(self) -> None:
         """Give the engine the forces of this env step."""

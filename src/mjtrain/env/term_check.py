@@ -13,6 +13,7 @@ from typing import Any
 from mjtrain.config import EnvConfig
 from mjtrain.config.type_check import find_type_problems, show
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.text import spaced
 
 _HELPERS = {
     "ObservationTerm": "observation(func, …)",
@@ -209,8 +210,7 @@ def _find_wrong_params(term: TermFunction, parameters: Mapping[str, inspect.Para
         problems = find_type_problems(kind, value, f"--env.{term.name}.params.{name}", limits=limits)
         is_built_in = str(getattr(term.func, "__module__", "")).startswith("mjtrain.mdp.")
         if limits and is_built_in and not problems and _has_nan(value):  # comparisons with NaN are always false
-            given = " ".join(map(str, value)) if isinstance(value, tuple | list) else value
-            problems = [f"--env.{term.name}.params.{name} {given}: must not be NaN"]
+            problems = [f"--env.{term.name}.params.{name} {spaced(value)}: must not be NaN"]
         found += problems
     low, high = (term.params.get(name) for name in ("low", "high"))
     if limits and isinstance(low, float | int) and isinstance(high, float | int) and low > high:

@@ -96,7 +96,7 @@ def call_term(name: str, func: Callable[..., Any], env: Any, params: dict[str, A
 
 
 def _call(name: str, func: Callable[..., Any], env: Any, params: dict[str, Any], core: EnvCore, *args: Any) -> Any:
-    """Call it; `core.read_only` was marked after the last write that was none of a term."""
+    """Call it; the caller has marked `core.read_only` after the last write that was not by a term."""
     try:
         value = func(env, *args, **params)
     except (Exception, SystemExit) as error:

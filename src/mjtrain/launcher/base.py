@@ -66,7 +66,7 @@ class Rendezvous(Protocol):
         ...
 
     def run(self, request: LaunchRequest) -> Any:
-        """Run this process's part of the job; return what rank 0 returned, or this rank if the process is one rank."""
+        """Run this process's part of the job; return the result of rank 0, or of this rank if it is one of many."""
         ...
 
     def close(self) -> None:

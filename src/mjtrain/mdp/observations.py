@@ -34,7 +34,7 @@ def joint_cos_sin(env: Env, *, joint: str) -> torch.Tensor:
 
 @mirrors.mirrored(mirrors.joint_positions)
 def joint_pos_rel(env: Env, *, joints: tuple[str, ...], biased: bool = False) -> torch.Tensor:
-    """Positions of slides and hinges relative to the default pose, as `joint_positions`.
+    """Positions of slides and hinges relative to the default pose.
 
     In m or rad, in the order of the model. Shape (num_envs, num_joints).
 

@@ -97,7 +97,10 @@ def joint_vel_limits(env: Env, *, joints: tuple[str, ...], limit: Annotated[floa
 
 
 def joint_torques_squared(env: Env, *, joints: tuple[str, ...]) -> torch.Tensor:
-    """Squared forces and torques of the actuators, summed over joints, in N^2 or (N m)^2. Shape (num_envs,)."""
+    """Squared forces and torques of the actuators, summed over joints, in N^2 or (N m)^2. Shape (num_envs,).
+
+    It needs no sensors.
+    """
     return env.qfrc_actuator(joints).square().sum(dim=1)
 
 

@@ -77,7 +77,11 @@ def near_planar(
 
 
 def joint_error(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
-    """Difference of the joint target from the positions of the joints, in m or rad. Shape (num_envs, num_joints)."""
+    """Difference of the joint target from the positions of the joints, in m or rad. Shape (num_envs, num_joints).
+
+    Args:
+        joints: Regular expressions over the joints of the command.
+    """
     wanted, positions = env.command(command), env.qpos(joints)
     if wanted.shape != positions.shape:
         raise RequestError(f"command {command} is for {wanted.shape[1]} joints, and joints for {positions.shape[1]}")
@@ -85,7 +89,11 @@ def joint_error(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Ten
 
 
 def joint_distance(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
-    """Euclidean distance from the joint target, in m or rad. Shape (num_envs,)."""
+    """Euclidean distance from the joint target, in m or rad. Shape (num_envs,).
+
+    Args:
+        joints: Regular expressions over the joints of the command.
+    """
     return joint_error(env, command=command, joints=joints).norm(dim=1)
 
 
@@ -95,6 +103,7 @@ def near_joint(
     """One at the joint target, 1 - tanh(distance / tolerance) away from it. Shape (num_envs,).
 
     Args:
+        joints: Regular expressions over the joints of the command.
         tolerance: Scale of the distance, in m or rad.
     """
     return 1 - torch.tanh(joint_distance(env, command=command, joints=joints) / tolerance)

@@ -81,7 +81,9 @@ def approach(
     acceleration: Annotated[float, MORE_THAN_0],
     turn_acceleration: Annotated[float, MORE_THAN_0],
 ) -> torch.Tensor:
-    """Turn towards the heading where one was drawn, and limit the acceleration of the command. Shape (num_envs, 3).
+    """Turn towards the heading where one was drawn, and limit the acceleration of the command: ahead, left, turn.
+
+    Shape (num_envs, 3).
 
     Args:
         drawn: What `velocity_command` gave. Shape (num_envs, 5).
@@ -114,7 +116,7 @@ def moving(env: Env, command: str, threshold: float = 0.05) -> torch.Tensor:
 def track_lin_vel_xy(
     env: Env, *, command: str, sensor: Annotated[str, LINEAR_VELOCITY], tolerance: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """exp(-error^2 / tolerance^2) of the planar velocity against the command. Shape (num_envs,).
+    """exp(-error^2 / tolerance^2) of the planar velocity against the velocity command. Shape (num_envs,).
 
     Args:
         sensor: A velocimeter on the body, in m/s.
@@ -127,7 +129,9 @@ def track_lin_vel_xy(
 def track_ang_vel_z(
     env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VELOCITY], tolerance: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """exp(-error^2 / tolerance^2) of the angular velocity about the body's z against the command. Shape (num_envs,).
+    """exp(-error^2 / tolerance^2) of the angular velocity about the body's z against the velocity command.
+
+    Shape (num_envs,).
 
     Args:
         sensor: A gyro on the body, in rad/s.
@@ -149,7 +153,7 @@ def lin_vel_xy_error(env: Env, *, command: str, sensor: Annotated[str, LINEAR_VE
 
 
 def ang_vel_z_error(env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VELOCITY]) -> torch.Tensor:
-    """Distance of the angular velocity about the body's z from the command, in rad/s. Shape (num_envs,).
+    """Distance of the angular velocity about the body's z from the velocity command, in rad/s. Shape (num_envs,).
 
     Args:
         sensor: A gyro on the body, in rad/s.

@@ -108,7 +108,8 @@ def lowest_points(motion: Motion, skeleton: Skeleton) -> np.ndarray:
             continue
         rotation, offset = np.empty(9), model.geom_pos[geom]
         mujoco.mju_quat2Mat(rotation, model.geom_quat[geom])
-        up = rotations.matrix(states.quaternions[:, body].numpy().T)[2].T  # the world's z axis in the frame of the body
+        # The world's z axis in the frame of the body, contiguous so that products of it are summed in one order.
+        up = np.ascontiguousarray(rotations.matrix(states.quaternions[:, body].numpy().T)[2].T)
         center = states.positions[:, body, 2].numpy() + up @ offset
         heights[:, geom] = center - _reach_down(model, geom, up @ rotation.reshape(3, 3))
     return heights

@@ -74,7 +74,7 @@ def write_manifest(folder: Path, task: str) -> None:
 
 
 def parse_manifest(data: bytes, place: str) -> Manifest:
-    """Read bundle.json; raises a BundleError that names the place if it lists what must not be in a bundle."""
+    """Read bundle.json, or raise a BundleError that names the place: it is damaged, or lists what must not be there."""
     try:
         content = json.loads(data[: MAX_MANIFEST_BYTES + 1])
         number, task = content["format"], str(content["task"])

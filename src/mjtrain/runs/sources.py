@@ -256,7 +256,7 @@ def _replace(value: Any, places: Mapping[str, str], *, in_params: bool) -> Any:
 
 
 def list_data_changes(run_dir: Path, env: AnyEnvConfig, origins: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """Compare the data that parameters name now with a run's record, by lines; `origins` as of `save_data`."""
+    """Return a line for each difference of the data that parameters name now from a run's record."""
     if not isinstance(env, EnvConfig):
         return []
     recorded = read_params(run_dir, "data")

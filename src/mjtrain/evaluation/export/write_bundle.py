@@ -43,6 +43,7 @@ def write_bundle(
     """Write a bundle into a new, empty folder.
 
     Args:
+        context: On the CPU.
         observations: On how many the ONNX file is verified.
         figures: What `play` measured of it; None for no figures.
         license_name: SPDX identifier for the card; None for none.

@@ -75,13 +75,15 @@ def with_other_env(run: TrainedRun, env: AnyEnvConfig) -> TrainedRun:
     """Return a run that is played in another environment.
 
     Raises:
-        RequestError: Something of it does not fit that the run has not recorded: what it has recorded was trained with.
+        RequestError: It has a problem that the run did not record.
     """
     env, _ = resolve_motions(env)
-    if isinstance(env, EnvConfig):
-        before = find_term_problems(run.env) if isinstance(run.env, EnvConfig) else []
-        if new := [problem for problem in find_term_problems(env) if problem not in before]:
-            raise RequestError.of(new)
+    problems = find_term_problems(env) if isinstance(env, EnvConfig) else []
+    # A run was trained with what it recorded, and its notices name that, see `adapt_recorded`.
+    if new := [
+        problem for problem in problems if not any(line.endswith(f"recorded {problem}") for line in run.notices)
+    ]:
+        raise RequestError.of(new)
     return replace(run, env=env)
 
 

@@ -59,7 +59,10 @@ class Player(PolicyPlayer):
             self._take(content, run.checkpoint)
 
     def load(self, checkpoint: Path) -> None:
-        """Load other weights into the same networks; if they do not fit, or are of another task, nothing changes."""
+        """Load other weights into the same networks.
+
+        Where they do not fit, or are of another task, it raises a RequestError and changes nothing.
+        """
         self._take(self._read(checkpoint), checkpoint)
 
     def _read(self, checkpoint: Path) -> dict[str, Any]:

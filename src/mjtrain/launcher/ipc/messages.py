@@ -127,7 +127,7 @@ class MessageReader:
     """Cuts a stream into messages. Anything may arrive: what is not a message, or is too large, is a ValueError."""
 
     def __init__(self, max_line: int = MAX_LINE, max_body: int | None = None) -> None:
-        """Begin with an empty stream; `max_body` is None where a process that this user has started sends."""
+        """Begin with an empty stream. Limits are in bytes; `max_body` is None for a process of this user."""
         self._max_line, self._max_body = max_line, max_body
         self._buffer = bytearray()
         self._message: dict[str, Any] | None = None  # its body has not arrived yet

@@ -99,7 +99,7 @@ def find_holder(port: int) -> str:
 
 
 def connect_to(host: str, port: int, timeout_s: float, *, what: str) -> socket.socket:
-    """Connect to a host that may not be up yet; raises a ConnectionError that names it and says why it cannot be."""
+    """Connect to a host that may not be up yet, or raise a ConnectionError that names it and says why."""
     reason, deadline_s = "", time.monotonic() + timeout_s
     while (left_s := deadline_s - time.monotonic()) > 0:
         try:

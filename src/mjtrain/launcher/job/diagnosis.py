@@ -15,6 +15,7 @@ from mjtrain.launcher.job.health import Hang, RankState
 from mjtrain.launcher.job.outputs import LogFile
 from mjtrain.launcher.rank.spawned import STACK_SIGNAL, stack_file
 from mjtrain.runtime.cgroups import find_cgroups
+from mjtrain.runtime.errors import first_line_of
 from mjtrain.runtime.processes import is_ending, send_signal, signal_main_threads
 
 
@@ -165,8 +166,10 @@ class Diagnosis:
             tail = "\n".join(self.host_log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
         except OSError as error:  # the run directory was deleted
             tail = f"({self.host_log} cannot be read: {error.strerror})"
-        if "Traceback (most recent call last):" in tail:
-            summary += f": {tail.rstrip().splitlines()[-1]}"
+        _, traceback, rest = tail.rpartition("Traceback (most recent call last):\n")
+        raised = [line for line in rest.splitlines() if line and not line.startswith(" ")]  # its stack is indented
+        if traceback and raised:
+            summary += f": {first_line_of(RuntimeError(raised[0]))}"
         files = (self.host_log,) if self._host_log_kept else ()
         return Failure(summary=summary, detail=tail, host=socket.gethostname(), files=files)
 

@@ -102,7 +102,7 @@ class Supervisor:
         self._result: RunResult | None = None
 
     def run(self, environ: dict[str, str]) -> RunResult:
-        """Run the job that lies in the scratch folder to its end, with no process left except those in `left`."""
+        """Run the job in the scratch folder; return how it ended. No process is left except those in `left`."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._diagnosis.close)
             stack.enter_context(self._loop)

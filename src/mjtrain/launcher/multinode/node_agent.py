@@ -81,7 +81,7 @@ def _call(connection: HostConnection, message: dict[str, Any]) -> None:
 
 
 def describe_host(folder: str | None, *, with_gpus: bool, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield what this host has, with the addresses of the hosts that are named; to count GPUs imports torch."""
+    """Yield what this host has, whether a folder can be written, and the addresses of hosts. GPUs need torch."""
     yield {
         "hostname": socket.gethostname(),
         "python": platform.python_version(),

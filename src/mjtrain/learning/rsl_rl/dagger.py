@@ -182,7 +182,7 @@ class RolloutBuffer:
     def load_state_dict(self, state: Mapping[str, Any], num_samples: int, device: str) -> None:
         """Restore what `state_dict` returned; of more rollouts than fit, the newest.
 
-        Rollouts of another number of samples are left out.
+        If they have another number of samples, the buffer begins empty.
         """
         self._fields, self._next, self._filled = {}, 0, 0
         kept = {name: field["rollouts"][-self._capacity :] for name, field in state.items()}

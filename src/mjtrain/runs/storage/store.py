@@ -197,7 +197,7 @@ class Storage:
         return self._find(get)
 
     def replace(self, name: str, content: bytes, version: Version | None) -> None:
-        """Write a small object if it is still the version that `read` returned; None if there was no such object.
+        """Write a small object if it is still the version that `read` returned, None for an object that was missing.
 
         Raises:
             ConflictError: It is another version.

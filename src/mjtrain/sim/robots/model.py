@@ -103,6 +103,8 @@ def open_robot(robot: RobotConfig) -> Any:
     flag = f"--env.robot {robot.label}"
     try:
         if robot.file or robot.spec is None:
+            if not robot.file:
+                raise ValueError("no robot is given; give an MJCF file")
             if problem := find_file_problem(Path(robot.file)):
                 raise ValueError(problem)
             check_loops(Path(robot.file))  # at a model that attaches itself, MuJoCo crashes

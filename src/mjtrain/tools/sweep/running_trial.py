@@ -148,7 +148,7 @@ class RunningTrial:
     def _advance(self, known: int) -> None:
         """Start the first run that has not come to its end; without one, the trial is complete.
 
-        Runs that are known to have come to their end are not started again, even if they have no value.
+        The first `known` runs have come to their end: they are not started again, even if they have no value.
         """
         metric, values = self._plan.metric, []
         for seed_index in range(self._plan.options.seeds_per_trial):

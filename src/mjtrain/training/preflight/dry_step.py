@@ -140,7 +140,7 @@ def _step_once(
 
 
 def _call_when_due(guarded: EnvConfig, env: Env) -> None:
-    """Call interval events as where they are due, which may be later than all env steps of the trial."""
+    """Call interval events with all worlds due: the first time that is drawn may be later than the trial."""
     everywhere = torch.ones(env.num_envs, dtype=torch.bool)
     for term in guarded.events.values():
         if term.mode == "interval":

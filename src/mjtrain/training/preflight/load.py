@@ -85,7 +85,10 @@ def _find_file(place: str, flag: str, config: TrainConfig) -> Path:
 
 
 def check_actor(config: TrainConfig, shapes: Mapping[str, tuple[int, ...]], num_actions: int) -> None:
-    """Compare the sizes of the actor in the file of --load with this run's; the ranks compare the other networks."""
+    """Compare the sizes of the actor in the file of --load with this run's; the ranks compare the other networks.
+
+    Shapes are those of one environment, by group.
+    """
     if config.run.load is None or is_resumed(config):
         return
     import torch

@@ -129,7 +129,10 @@ def _memory_bytes(network: ModelConfig) -> int:
 
 
 def check_memory(need: MemoryNeed, config: TrainConfig, world_size: int, *, after_failures: bool = False) -> None:
-    """Raise a RequestError if a rank needs more memory than there is, in a job or in what failures may leave of it."""
+    """Raise a RequestError if a rank needs more memory than there is.
+
+    With `after_failures`, `world_size` is the smallest that failures may leave.
+    """
     if need.available_bytes is None or need.total_bytes <= need.available_bytes:
         return
     in_total = config.run.num_envs_total is not None

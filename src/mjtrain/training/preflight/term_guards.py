@@ -1,8 +1,9 @@
 """Guards around term functions, which note what is wrong with each result and return something that fits instead."""
 
+import contextlib
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -109,7 +110,8 @@ class TermGuards:
             watched, attributes = [] if self.quick else env.read_only.copy(), dict(vars(env))
             problem = None
             try:
-                value = func(env, worlds, **params)
+                with _noting_pushes(env) as wrong_pushes:
+                    value = func(env, worlds, **params)
                 problem = env.read_only.restore(watched) or _undo_replaced(env, attributes, self._added)
                 problem = problem or find_result_problem("event", value, env.num_envs, env.device)
                 changed = torch.cat([worlds.qpos, worlds.qvel], dim=1)[worlds.mask]  # no other worlds are read later
@@ -124,7 +126,7 @@ class TermGuards:
                         "changed worlds.qpos or worlds.qvel in mode startup, and the first episode replaces both; use "
                         "reset_event"
                     )
-                problem = problem or _find_bent_quaternion(env, worlds) or env.find_push_problem()
+                problem = problem or _find_bent_quaternion(env, worlds) or next(iter(wrong_pushes), None)
                 problem = problem and f"{func.__name__}() {problem}"
             except (StoppedError, KeyboardInterrupt):
                 raise
@@ -159,6 +161,25 @@ def _undo_replaced(env: Env, before: dict[str, Any], added: set[str]) -> str | N
             setattr(env, name, value)
             return f"replaced env.{name}, which belongs to the environment"
     return None
+
+
+@contextlib.contextmanager
+def _noting_pushes(env: Env) -> Iterator[list[str]]:
+    """Yield what is wrong with the numbers that `env.push` gets in a with block; a push without end is possible."""
+    found: list[str] = []
+    push = env.push
+
+    def note(body: str, mask: torch.Tensor, wrench: torch.Tensor, duration_s: torch.Tensor | float) -> None:
+        push(body, mask, wrench, duration_s)
+        durations = torch.as_tensor(duration_s, dtype=torch.float32).expand(env.num_envs)
+        if not wrench[mask].isfinite().all() or durations[mask].isnan().any():
+            found.append(f"pushes {body} with a wrench that is not finite, or for a duration that is NaN")
+
+    vars(env)["push"] = note
+    try:
+        yield found
+    finally:
+        del vars(env)["push"]
 
 
 def _find_bent_quaternion(env: Env, worlds: Worlds) -> str | None:
