@@ -188,7 +188,7 @@ class Storage:
         self._store = self._attempt(make)
 
     def read(self, name: str) -> tuple[bytes, Version] | None:
-        """Return a small object's content and version; None if there is no such object."""
+        """Return a small object's content and version; None if the object does not exist."""
 
         def get() -> tuple[bytes, Version]:
             found = self._store.get(name)
@@ -255,7 +255,7 @@ class Storage:
         return digest.hexdigest()
 
     def size(self, name: str) -> int | None:
-        """Return an object's size in bytes; None if there is no such object."""
+        """Return an object's size in bytes; None if the object does not exist."""
         return self._find(lambda: self._store.head(name)["size"])
 
     def list_objects(self) -> dict[str, int]:
@@ -272,7 +272,7 @@ class Storage:
             self._find(lambda name=name: self._store.delete(name))
 
     def _find(self, action: Callable[[], ValueT]) -> ValueT | None:
-        """Call an action as `_attempt` does; return None if there is no such object."""
+        """Call an action as `_attempt` does; return None if the object does not exist."""
         try:
             return self._attempt(action)
         except FileNotFoundError:
