@@ -195,13 +195,6 @@ def on_all_levels(config: EnvConfig, last: dict[str, Any]) -> EnvConfig:
     return replace(config, curriculum={"terrain": term})
 
 
-def at_the_level_reached(config: EnvConfig, last: dict[str, Any]) -> EnvConfig:
-    """Put every world on the mean level at which the training ended, and keep it there."""
-    level = last["curriculum/terrain"]
-    term = replace(config.curriculum["terrain"], func=keep_level, params={}, initial=(level, level))
-    return replace(config, curriculum={"terrain": term})
-
-
 def keep_level(_: Env, level: torch.Tensor) -> torch.Tensor:
     """Leave a curriculum where it is."""
     return level
