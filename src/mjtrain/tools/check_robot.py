@@ -10,7 +10,9 @@ from mjtrain.config.robot_import import ImportConfig
 from mjtrain.env.env import Env
 from mjtrain.mdp import terminations
 from mjtrain.sim.engines import make_engine
-from mjtrain.sim.robots.robot import RobotFacts, find_facts
+from mjtrain.sim.robots.model import list_grounds, load_model, robot_only
+from mjtrain.sim.robots.robot import summarise_model
+from mjtrain.sim.robots.start import find_base, find_home
 from mjtrain.sim.robots.urdf.convert import import_urdf
 from mjtrain.sim.robots.urdf.read import is_urdf as is_urdf
 from mjtrain.training.preflight.dry_step import check_task
@@ -27,24 +29,26 @@ def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
         Lines: what the robot has, how it held the pose, and what is probably not meant.
     """
     robot = RobotConfig(file=str(file), keyframe=keyframe)
-    facts = find_facts(robot)
-    needs_ground = facts.height_column is not None and not facts.has_ground
-    terrain = TerrainConfig(kind="flat" if needs_ground else "robot")
+    model, _ = load_model(robot_only(robot))
+    base = find_base(model)
+    needs_ground = base >= 0 and not list_grounds(model)
     config = EnvConfig(
         robot=robot,
-        decimation=max(1, round(_STEP_S / facts.timestep_s)),
+        decimation=max(1, round(_STEP_S / float(model.opt.timestep))),
         episode_length_s=2 * _HELD_S,
-        actions={"all": ActionTerm(from_home=facts.has_home)} if facts.num_controls else {},
+        actions={"all": ActionTerm(from_home=find_home(model) >= 0)} if model.nu else {},
         observations={"actor": {"state": ObservationTerm(func=_velocities)}},
         rewards={},
         terminations={"time_out": TerminationTerm(func=terminations.time_out, truncates=True)},
-        terrain=terrain,
+        terrain=TerrainConfig(kind="flat" if needs_ground else "robot"),
     )
-    if not facts.num_controls:
-        return [facts.summary, "nothing drives its joints: add actuators to the file, or by --env.robot.actuators"]
+    summary = summarise_model(model)
+    if not model.nu:
+        return [summary, "nothing drives its joints: add actuators to the file, or by --env.robot.actuators"]
     size = check_task(config)
     doubts = [f"probably not meant: {line}" for line in size.warnings]
-    return [facts.summary, _hold(config, facts), *(doubts or ["nothing doubtful was found"])]
+    height_column = int(model.jnt_qposadr[base]) + 2 if base >= 0 else None
+    return [summary, _hold(config, height_column), *(doubts or ["nothing doubtful was found"])]
 
 
 def _velocities(env: Env) -> torch.Tensor:
@@ -59,7 +63,8 @@ def check_urdf(file: Path, *, keyframe: str = "") -> list[str]:
         return [*notes, *check_robot(robot, keyframe=keyframe)]
 
 
-def _hold(config: EnvConfig, facts: RobotFacts) -> str:
+def _hold(config: EnvConfig, height: int | None) -> str:
+    """Hold the default pose; `height` is the column of the base's height in qpos, None where the base is fixed."""
     engine = make_engine("native", config, 1, "cpu", num_threads=1)
     env = Env(config, engine, seed=0)
     try:
@@ -72,7 +77,6 @@ def _hold(config: EnvConfig, facts: RobotFacts) -> str:
         if env.engine.failed.any() or not after.isfinite().all() or fastest > env.config.nan_guard.max_velocity:
             return f"with all actions at 0, the simulation diverged within {_HELD_S:g} s"
         what = f"with all actions at 0, for {_HELD_S:g} s"
-        height = facts.height_column
         if height is None:
             moved = float((after - before).abs().max())
             return f"{what}: joints moved by up to {moved:.3g} rad (m of slides), with up to {fastest:.3g} per s"

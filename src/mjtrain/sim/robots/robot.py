@@ -1,17 +1,15 @@
 """Facts of the model that a controller of the real robot needs."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mujoco
 import numpy as np
 
-from mjtrain.config import EnvConfig, RobotConfig
+from mjtrain.config import EnvConfig
 from mjtrain.runtime.text import count
-from mjtrain.sim.robots.model import list_grounds, load_model, robot_only
+from mjtrain.sim.robots.model import load_model
 from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, clamps_controls, name_inputs
-from mjtrain.sim.robots.start import find_base, find_home
 
 _DYNAMICS = {
     mujoco.mjtDyn.mjDYN_INTEGRATOR: "it integrates its control",
@@ -183,30 +181,8 @@ def save_model(config: EnvConfig, path: Path) -> None:
     path.write_bytes(content.tobytes())
 
 
-@dataclass(frozen=True, kw_only=True)
-class RobotFacts:
-    """What a robot's file has."""
-
-    summary: str
-    """A line about its size."""
-
-    height_column: int | None
-    """Column of the height of the base in qpos; None where the base is fixed."""
-
-    num_controls: int
-    has_ground: bool
-    """Whether the file has something to stand on."""
-
-    has_home: bool
-    """Whether there is a keyframe home, which holds the default pose."""
-
-    timestep_s: float
-
-
-def find_facts(robot: RobotConfig) -> RobotFacts:
-    """Compile a robot without a ground of its task."""
-    model, _ = load_model(robot_only(robot))
-    base = find_base(model)
+def summarise_model(model: mujoco.MjModel) -> str:
+    """Return a line about the size of a model."""
     counts = (
         count(model.nbody - 1, "body", "bodies"),
         count(model.njnt, "joint"),
@@ -214,11 +190,4 @@ def find_facts(robot: RobotConfig) -> RobotFacts:
         count(model.nsensor, "sensor"),
         count(model.nkey, "keyframe"),
     )
-    return RobotFacts(
-        summary=f"{', '.join(counts)}; {model.body_mass.sum():.4g} kg",
-        height_column=int(model.jnt_qposadr[base]) + 2 if base >= 0 else None,
-        num_controls=int(model.nu),
-        has_ground=bool(list_grounds(model)),
-        has_home=find_home(model) >= 0,
-        timestep_s=float(model.opt.timestep),
-    )
+    return f"{', '.join(counts)}; {model.body_mass.sum():.4g} kg"
