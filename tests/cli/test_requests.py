@@ -91,7 +91,7 @@ CASES = [
     ),
     (
         "Arm-Reach --gpu-ids None --num-envs 4 --env.observations.actor.pose.history 0",
-        "pose.history 0: give at least 1",
+        "pose.history 0: must be at least 1",
     ),
     (
         "Cartpole-Balance-Vision --gpu-ids None --env.cameras.front.camera left",

@@ -215,12 +215,12 @@ def test_a_reset_by_hand_renders_the_new_episode() -> None:
         (
             observation(camera, camera="front").replace(noise=float("nan")),
             {},
-            "--env.observations.image.0.noise nan: must be at least 0, and finite",
+            "--env.observations.image.0.noise nan: must be at least 0 and finite",
         ),
         (
             observation(camera, camera="front").replace(noise=-5.0),
             {},
-            "--env.observations.image.0.noise -5: must be at least 0, and finite",
+            "--env.observations.image.0.noise -5: must be at least 0",
         ),
         (
             observation(camera, camera="front").replace(scale=float("inf")),
@@ -230,7 +230,7 @@ def test_a_reset_by_hand_renders_the_new_episode() -> None:
         (
             observation(camera, camera="front").replace(clip=(1.0, 0.0)),
             {"streams": ("depth",)},
-            "--env.observations.image.0.clip 1 0: give the least and the most, such as -1 1",
+            "--env.observations.image.0.clip 1.0 0.0: the first is more than the second; give the lower bound first",
         ),
     ],
 )

@@ -49,7 +49,7 @@ class ActionTerm(Term):
     clip: tuple[float, float] = (-1.0, 1.0)
     """Bounds of the action before it is scaled."""
 
-    delay: tuple[int, int] = (0, 0)
+    delay: Annotated[tuple[int, int], Range(least=0, ordered=True)] = (0, 0)
     """Fewest and most env steps until an action takes effect, drawn for each episode."""
 
     noise: Annotated[float, AT_LEAST_0] = 0.0
@@ -80,13 +80,13 @@ class ObservationTerm(Term):
     clip: tuple[float, float] | None = None
     """Bounds, after scaling."""
 
-    noise: float = 0.0
+    noise: Annotated[float, AT_LEAST_0] = 0.0
     """Largest uniform noise to either side, in the unit of the function; off with observation_noise."""
 
-    history: int = 1
+    history: Annotated[int, AT_LEAST_1] = 1
     """Number of env steps that the policy sees at once, oldest first."""
 
-    delay: tuple[int, int] = (0, 0)
+    delay: Annotated[tuple[int, int], Range(least=0, ordered=True)] = (0, 0)
     """Fewest and most env steps until a reading arrives, drawn for each episode."""
 
     estimate_error: Callable[..., Any] | None = None

@@ -7,7 +7,7 @@ import torch
 
 from mjtrain.config import ActionTerm
 from mjtrain.env.core import EnvCore
-from mjtrain.env.delay import DelayLine, check_delay, line_buffers
+from mjtrain.env.delay import DelayLine, line_buffers
 from mjtrain.env.term_result import call_term
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.layout import Layout, match_names
@@ -33,7 +33,6 @@ class Actions:
         self._lines: dict[str, tuple[slice, DelayLine]] = {}
         self._bases: list[tuple[str, slice, ActionTerm]] = []
         for name, term in terms.items():
-            check_delay(f"--env.actions.{name}.delay", term.delay)
             if not term.actuators:
                 raise RequestError(f"--env.actions.{name}.actuators: is empty; give patterns of actuators")
             parts = [

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import torch
 
 from mjtrain.env.core import EnvCore
-from mjtrain.runtime.errors import RequestError
 
 
 class DelayLine:
@@ -70,9 +69,3 @@ def line_buffers(lines: Mapping[str, DelayLine]) -> dict[str, torch.Tensor]:
         for name, line in lines.items()
         for key, tensor in (("ring", line.ring), ("lag", line.lag))
     }
-
-
-def check_delay(flag: str, delay: tuple[int, int]) -> None:
-    """Raise a RequestError unless 0 <= delay[0] <= delay[1]."""
-    if not 0 <= delay[0] <= delay[1]:
-        raise RequestError(f"{flag} {delay[0]} {delay[1]}: give the least and the most env steps, such as 0 2")

@@ -1,6 +1,5 @@
 """What the policy sees: groups of named terms."""
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +7,7 @@ import torch
 
 from mjtrain.config import ObservationTerm
 from mjtrain.env.core import EnvCore
-from mjtrain.env.delay import DelayLine, check_delay, line_buffers
+from mjtrain.env.delay import DelayLine, line_buffers
 from mjtrain.env.sampling import shift_images
 from mjtrain.env.term_result import ObservationSource, check_results
 from mjtrain.runtime.errors import RequestError
@@ -21,9 +20,6 @@ class Observations:
     """Evaluates the observation groups. A function that several groups share is called once per env step."""
 
     def __init__(self, groups: dict[str, dict[str, ObservationTerm]], core: EnvCore, *, noise: bool) -> None:
-        for name, terms in groups.items():
-            for term_name, term in terms.items():
-                _check_numbers(f"--env.observations.{name}.{term_name}", term)
         self._terms = groups
         self._core = core
         self._with_noise = noise
@@ -82,20 +78,6 @@ def choose_by_world(
         name: torch.where(mask.view(-1, *[1] * (values.ndim - 1)), those[name], values)
         for name, values in others.items()
     }
-
-
-def _check_numbers(flag: str, term: ObservationTerm) -> None:
-    """Check what is done to the result of a term, whatever it returns."""
-    check_delay(f"{flag}.delay", term.delay)
-    if term.history < 1:
-        raise RequestError(f"{flag}.history {term.history}: give at least 1")
-    if not 0 <= term.noise < math.inf:
-        raise RequestError(f"{flag}.noise {term.noise:g}: must be at least 0, and finite")
-    if not math.isfinite(term.scale):
-        raise RequestError(f"{flag}.scale {term.scale:g}: must be finite")
-    if term.clip is not None and not term.clip[0] <= term.clip[1]:
-        low, high = term.clip
-        raise RequestError(f"{flag}.clip {low:g} {high:g}: give the least and the most, such as -1 1")
 
 
 class _Group:

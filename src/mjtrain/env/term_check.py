@@ -146,6 +146,12 @@ def _find_wrong_settings(config: EnvConfig) -> Iterator[str]:
         if not math.isfinite(term.weight):
             yield f"--env.rewards.{name}.weight {term.weight}: must be finite; 0 turns the term off"
     bounds = [
+        *(
+            (f"observations.{group}.{name}.clip", term.clip)
+            for group, terms in config.observations.items()
+            for name, term in terms.items()
+            if term.clip is not None
+        ),
         *((f"actions.{name}.clip", term.clip) for name, term in config.actions.items()),
         *((f"commands.{name}.resampling-s", term.resampling_s) for name, term in config.commands.items()),
         *(
