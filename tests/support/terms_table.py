@@ -54,6 +54,20 @@ COMMON = {
     "position_sensor": "Name of a framepos sensor on the tool, in m",
     "orientation_sensor": "Name of a framequat sensor on the tool",
     "object": "Name of the free joint",
+    "success": "Name of the success term",
+    "tolerance_m": "Scale of the distance, in m",
+    "frequency_hz": "Strides per second",
+    "offsets": "Phase of each foot at the start, in strides",
+    "duty": "Fraction of a stride for which a foot stands",
+    "velocity_sensor": "A velocimeter on the body. None: the command alone decides who stands",
+    "stopped_below": "Planar velocity below which the robot has stopped, in m/s",
+    "geoms": "Regular expressions over geoms",
+    "materials": "Regular expressions over materials",
+    "lights": "Regular expressions over lights; one without a name is called by its number",
+    "cameras": "Regular expressions over the names in `EnvConfig.cameras`",
+    "red": "Bounds of the red channel, within 0..1",
+    "green": "Bounds of the green channel",
+    "blue": "Bounds of the blue channel",
 }
 """What a parameter of this name is where the docstring of a function does not say."""
 

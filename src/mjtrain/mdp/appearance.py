@@ -2,6 +2,10 @@
 
 For events of mode startup or reset, in environments with cameras. Nothing that moves is changed. Factors and offsets
 are relative to the compiled model, so they do not accumulate over episodes.
+
+`geoms`, `materials` and `lights` are regular expressions over names; a light without a name is called by its number.
+`cameras` are regular expressions over the names in `EnvConfig.cameras`. `red`, `green` and `blue` are bounds of these
+channels, within 0..1.
 """
 
 from __future__ import annotations
@@ -35,11 +39,7 @@ def geom_color(
     """Give each geom a colour, in place of that of its material; a texture is multiplied by it.
 
     Args:
-        geoms: Regular expressions over geoms.
         bodies: Regular expressions over bodies, for all geoms of each.
-        red: Bounds of the red channel, within 0..1.
-        green: Bounds of the green channel.
-        blue: Bounds of the blue channel.
     """
     rows = env.cameras.renderer.parts.geoms(geoms, bodies)
     _write_color(env, worlds, "geom_rgba", rows, (red, green, blue))
@@ -54,14 +54,7 @@ def material_color(
     green: tuple[float, float] = (0.0, 1.0),
     blue: tuple[float, float] = (0.0, 1.0),
 ) -> None:
-    """Give each material a colour; it is that of all its geoms without a colour.
-
-    Args:
-        materials: Regular expressions over materials.
-        red: Bounds of the red channel, within 0..1.
-        green: Bounds of the green channel.
-        blue: Bounds of the blue channel.
-    """
+    """Give each material a colour; it is that of all its geoms without a colour."""
     rows = env.cameras.renderer.parts.rows("material", materials)
     _write_color(env, worlds, "mat_rgba", rows, (red, green, blue))
 
@@ -77,7 +70,6 @@ def geom_material(
     """Give each geom one of several materials of the model, with its texture. A geom's own colour stays.
 
     Args:
-        geoms: Regular expressions over geoms.
         bodies: Regular expressions over bodies, for all geoms of each.
         materials: Regular expressions over the materials to choose from.
     """
@@ -90,7 +82,6 @@ def material_texture(env: Env, worlds: Worlds, *, materials: tuple[str, ...], te
     """Give each material one of several textures of the model.
 
     Args:
-        materials: Regular expressions over materials.
         textures: Regular expressions over the textures to choose from, of type 2d.
     """
     rows = env.cameras.renderer.parts.rows("material", materials)
@@ -106,7 +97,6 @@ def light_position(
     """Move lights.
 
     Args:
-        lights: Regular expressions over lights; one without a name is called by its number.
         offset_m: Bounds of the offset along each axis of the body that holds the light, in m.
     """
     _check_bounds("offset_m", offset_m)
@@ -122,7 +112,6 @@ def light_direction(
     """Turn lights; it matters for directional lights and spots.
 
     Args:
-        lights: Regular expressions over lights; one without a name is called by its number.
         angle_rad: Bounds of the angles about the three axes of the body that holds the light, in rad.
     """
     _check_bounds("angle_rad", angle_rad)
@@ -139,7 +128,6 @@ def light_intensity(
     """Make lights brighter or darker. The headlight of the model stays as it is.
 
     Args:
-        lights: Regular expressions over lights; one without a name is called by its number.
         factor: Bounds of the factor of diffuse, specular and ambient light, drawn for each light.
     """
     _check_bounds("factor", factor, least=0.0)
@@ -158,14 +146,7 @@ def light_color(
     green: tuple[float, float] = (0.0, 1.0),
     blue: tuple[float, float] = (0.0, 1.0),
 ) -> None:
-    """Give each light a colour, in place of that of its diffuse light.
-
-    Args:
-        lights: Regular expressions over lights; one without a name is called by its number.
-        red: Bounds of the red channel, within 0..1.
-        green: Bounds of the green channel.
-        blue: Bounds of the blue channel.
-    """
+    """Give each light a colour, in place of that of its diffuse light."""
     rows = env.cameras.renderer.parts.rows("light", lights)
     _write_color(env, worlds, "light_diffuse", rows, (red, green, blue))
 
@@ -176,7 +157,6 @@ def camera_position(
     """Move cameras.
 
     Args:
-        cameras: Regular expressions over the names in `EnvConfig.cameras`.
         offset_m: Bounds of the offset along each axis, in m: of the body that holds the camera, or of the world for a
             camera of mode track or trackcom.
     """
@@ -193,7 +173,6 @@ def camera_orientation(
     """Turn cameras about their own axes. A camera that targets a body still looks at it.
 
     Args:
-        cameras: Regular expressions over the names in `EnvConfig.cameras`.
         angle_rad: Bounds of the angles about x (to the right of the image), y (up) and z (towards the viewer), in rad.
     """
     _check_bounds("angle_rad", angle_rad)
@@ -209,7 +188,6 @@ def field_of_view(env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",
     """Scale the vertical field of view of cameras.
 
     Args:
-        cameras: Regular expressions over the names in `EnvConfig.cameras`.
         factor: Bounds of the factor of the angle fovy, drawn for each camera. A camera with a focal length has none.
     """
     widest = env.cameras.renderer.parts.widest_fovy_deg(cameras)

@@ -5,6 +5,11 @@ swings. Rewards for keeping to such a schedule: Siekmann et al., "Sim-to-Real Le
 Periodic Reward Composition", ICRA 2021. Where the velocity command is to stand, all feet stand. With a
 `velocity_sensor` they do so only when the robot has stopped: a robot that is pushed while it stands may step until
 then, instead of falling.
+
+What the terms of a schedule have in common: `frequency_hz` are strides per second, `offsets` the phase of each foot at
+the start, in strides, and `duty` is the fraction of a stride for which a foot stands. `velocity_sensor` is a
+velocimeter on the body; with None the command alone decides who stands. `stopped_below` is the planar velocity below
+which the robot has stopped, in m/s.
 """
 
 from __future__ import annotations
@@ -45,13 +50,7 @@ def clock(
     velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
     stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
 ) -> torch.Tensor:
-    """Sine and cosine of the phase of the stride, zero while it should stand. Shape (num_envs, 2).
-
-    Args:
-        frequency_hz: Strides per second.
-        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
-        stopped_below: Planar velocity below which the robot has stopped, in m/s.
-    """
+    """Sine and cosine of the phase of the stride, zero while it should stand. Shape (num_envs, 2)."""
     angle = 2 * torch.pi * frequency_hz * env.step_dt * env.episode_step
     steps = _stepping(env, command, velocity_sensor, stopped_below)
     return torch.stack([angle.sin(), angle.cos()], dim=1) * steps
@@ -74,7 +73,7 @@ def swing(
 ) -> torch.Tensor:
     """Progress of each foot through its swing: 0 while it should stand, else from 0 to 1. Shape (num_envs, num_feet).
 
-    Parameters are those of `feet_gait`.
+    Parameters are those of a schedule.
     """
     phase = _phases(env, frequency_hz, offsets)
     return ((phase - duty) / (1 - duty)).clamp_min(0.0) * _stepping(env, command, velocity_sensor, stopped_below)
@@ -109,11 +108,6 @@ def feet_gait(
 
     Args:
         contact_sensors: Touch or contact sensors of the feet; a foot is in contact above 1 N, see `Env.touches`.
-        frequency_hz: Strides per second.
-        offsets: Phase of each foot at the start, in strides.
-        duty: Fraction of a stride for which a foot stands.
-        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
-        stopped_below: Planar velocity below which the robot has stopped, in m/s.
     """
     swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below) > 0
     touches = env.touches(contact_sensors)
@@ -144,11 +138,6 @@ def feet_clearance(
         radius_m: Distance from the centre of a foot to its sole, in m.
         height_m: Height of the sole in mid-swing, in m.
         tolerance_m: Error over all feet at which the value is 1/e, in m.
-        frequency_hz: Strides per second.
-        offsets: Phase of each foot at the start, in strides.
-        duty: Fraction of a stride for which a foot stands.
-        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
-        stopped_below: Planar velocity below which the robot has stopped, in m/s.
     """
     swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below)
     wanted = height_m * (torch.pi * swings).sin().square()
@@ -175,11 +164,6 @@ def swing_load(
     Args:
         contact_sensors: Touch sensors of the feet.
         load_n: Force of a foot that counts as 1, and above which no more is counted, in N; such as half of the weight.
-        frequency_hz: Strides per second.
-        offsets: Phase of each foot at the start, in strides.
-        duty: Fraction of a stride for which a foot stands.
-        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
-        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Returns:
         From 0 to the number of feet. Shape (num_envs,).
@@ -213,11 +197,6 @@ def swing_posture(
             follow each other.
         amplitudes: Distances of the joints of one leg from the default pose in mid-swing, in rad; for all legs alike.
         tolerance: Norm of the error over all joints at which the value is 1/e, in rad.
-        frequency_hz: Strides per second.
-        offsets: Phase of each foot at the start, in strides.
-        duty: Fraction of a stride for which a foot stands.
-        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
-        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Raises:
         RequestError: The number of joints is not that of the feet times that of the amplitudes.
@@ -258,11 +237,6 @@ def stepping(
         position_sensors: framepos sensors of the feet.
         height_m: Height of the feet in mid-swing, in m.
         turn_gain: Factor on the turning rate: feet slip more when they turn the body.
-        frequency_hz: Strides per second.
-        offsets: Phase of each foot at the start, in strides.
-        duty: Fraction of a stride for which a foot stands.
-        velocity_sensor: A velocimeter on the body. None: the command alone decides who stands.
-        stopped_below: Planar velocity below which the robot has stopped, in m/s.
 
     Raises:
         RequestError: An action does not set the position of a joint.

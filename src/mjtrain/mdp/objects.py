@@ -183,11 +183,7 @@ def angular_velocity_in(
 
 
 def near_position(env: Env, *, command: str, object: str, tolerance_m: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
-    """One where an object is at its commanded position, 1 - tanh(distance / tolerance_m) away. Shape (num_envs,).
-
-    Args:
-        tolerance_m: Scale of the distance, in m.
-    """
+    """One where an object is at its commanded position, 1 - tanh(distance / tolerance_m) away. Shape (num_envs,)."""
     return 1 - torch.tanh(distance(env, command=command, object=object) / tolerance_m)
 
 
@@ -203,11 +199,7 @@ def near_orientation(env: Env, *, command: str, object: str, tolerance: Annotate
 def near_tool(
     env: Env, *, object: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """One where a tool is at an object, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,).
-
-    Args:
-        tolerance_m: Scale of the distance, in m.
-    """
+    """One where a tool is at an object, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,)."""
     return 1 - torch.tanh(position_in(env, object=object, position_sensor=position_sensor).norm(dim=1) / tolerance_m)
 
 
@@ -298,7 +290,6 @@ def raise_with_success(
 
     Args:
         level: The present levels, shape (num_envs,); the next ones are returned.
-        success: Name of the success term.
         at_least: What it must measure of the episode, see `SuccessTerm.measure`: 1 for end and ever.
         step: Rise and fall of the level.
     """

@@ -74,11 +74,7 @@ def angle(env: Env, *, command: str, orientation_sensor: Annotated[str, ORIENTAT
 def near_position(
     env: Env, *, command: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,).
-
-    Args:
-        tolerance_m: Scale of the distance, in m.
-    """
+    """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,)."""
     return 1 - torch.tanh(distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
 

@@ -23,11 +23,7 @@ def is_terminated(env: Env) -> torch.Tensor:
 
 
 def is_successful(env: Env, *, success: str) -> torch.Tensor:
-    """One in each env step in which a success term is true, else zero. Shape (num_envs,).
-
-    Args:
-        success: Name of the success term.
-    """
+    """One in each env step in which a success term is true, else zero. Shape (num_envs,)."""
     return env.success(success).float()
 
 

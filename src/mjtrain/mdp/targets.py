@@ -68,11 +68,7 @@ def planar_distance(env: Env, *, command: str, position_sensor: Annotated[str, P
 def near_planar(
     env: Env, *, command: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
-    """One at the planar target, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,).
-
-    Args:
-        tolerance_m: Scale of the distance, in m.
-    """
+    """One at the planar target, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,)."""
     return 1 - torch.tanh(planar_distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
 

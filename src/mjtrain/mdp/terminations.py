@@ -24,7 +24,6 @@ def is_successful(env: Env, *, success: str, times: Annotated[int, AT_LEAST_1] =
     Terminations come before successes, so that the episode ends in the env step after. Boolean, shape (num_envs,).
 
     Args:
-        success: Name of the success term.
         times: In how many env steps of the episode it must have been true.
     """
     return env.success_count(success) >= times
@@ -36,7 +35,6 @@ def success_time_out(env: Env, *, success: str, after_s: Annotated[float, MORE_T
     With a success term of measure count it is the time that each goal may take. Boolean, shape (num_envs,).
 
     Args:
-        success: Name of the success term.
         after_s: The time, in s.
     """
     with_this_step = env.time_since_success(success) + env.step_dt
