@@ -101,7 +101,7 @@ CASES = [
         "Cartpole-Balance-Vision --gpu-ids None --env.cameras.front.streams infrared",
         "--env.cameras.front.streams infrared: choose from rgb, depth, segmentation",
     ),
-    ("Cartpole-Balance-Vision --gpu-ids None --env.cameras.front.width 0", "front.width 0: give at least 1"),
+    ("Cartpole-Balance-Vision --gpu-ids None --env.cameras.front.width 0", "front.width 0: must be at least 1"),
     (
         "Cartpole-Balance-Vision --gpu-ids None --agent.actor.class-name MLPModel",
         "MLPModel: cannot read group image, which has images (9, 32, 64); use CNNModel",

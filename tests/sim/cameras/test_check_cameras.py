@@ -6,33 +6,23 @@ import mujoco
 import numpy as np
 import pytest
 
-from mjtrain.config import CameraConfig
+from mjtrain.config import CameraConfig, RobotConfig
+from mjtrain.env.term_check import find_term_problems
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.cameras.cameras import check_cameras
+from mjtrain.sim.robots.model import robot_only
 from support.scenes import SCENE, SIDE, load_scene
 
 MISTAKES = {
     "--env.cameras.left.camera left: the robot has no such camera; it has side, top, chase, eye": {"camera": ""},
     "--env.cameras.left.camera front: the robot has no such camera; it has side, top, chase, eye": {"camera": "front"},
-    "--env.cameras.left.width 0: give at least 1": {"width": 0},
-    "--env.cameras.left.height -3: give at least 1": {"height": -3},
-    "--env.cameras.left.interval 0: give at least 1": {"interval": 0},
     "--env.cameras.left.streams (none): give one or more of rgb, depth, segmentation, each once": {"streams": ()},
     "--env.cameras.left.streams rgb rgb: give one or more of rgb, depth, segmentation, each once": {
         "streams": ("rgb", "rgb")
     },
-    "--env.cameras.left.streams infrared: give one or more of rgb, depth, segmentation, each once": {
-        "streams": ("infrared",)
-    },
-    "--env.cameras.left.near-m 0: give more than 0": {"near_m": 0.0},
-    "--env.cameras.left.near-m nan: give more than 0": {"near_m": float("nan")},
     "--env.cameras.left.far-m 0.01: give a number above near_m, which is 0.01; what is beyond reads far_m": {
         "far_m": 0.01
     },
-    "--env.cameras.left.far-m inf: give a number above near_m, which is 0.01; what is beyond reads far_m": {
-        "far_m": float("inf")
-    },
-    "--env.cameras.left.geom-groups 0 6: give one or more of 0 to 5": {"geom_groups": (0, 6)},
     "--env.cameras.left.geom-groups 4 5: has no geom of the robot, whose groups are 0, 3": {"geom_groups": (4, 5)},
     "--env.cameras.left.geom-groups (none): give one or more of 0 to 5": {"geom_groups": ()},
     "--env.cameras.left.classes: segmentation needs classes, such as --env.cameras.left.classes.robot 'pole|cart'": {
@@ -49,6 +39,23 @@ MISTAKES = {
     "--env.cameras.left.classes.rod hidden: the camera sees none of these geoms, which are in group 3; add it to "
     "--env.cameras.left.geom-groups": {"classes": {"rod": ("hidden",)}},
 }
+
+BEYOND_LIMITS = {
+    "width 0: must be at least 1": {"width": 0},
+    "height -3: must be at least 1": {"height": -3},
+    "interval 0: must be at least 1": {"interval": 0},
+    "streams infrared: choose from rgb, depth, segmentation": {"streams": ("infrared",)},
+    "near-m 0: must be more than 0": {"near_m": 0.0},
+    "near-m nan: must be more than 0 and finite": {"near_m": float("nan")},
+    "far-m inf: must be finite": {"far_m": float("inf")},
+    "geom-groups 0 6: each must be at least 0 and at most 5": {"geom_groups": (0, 6)},
+}
+
+
+@pytest.mark.parametrize("message", BEYOND_LIMITS)
+def test_a_value_beyond_its_limits_is_refused_before_a_model_is_read(message: str) -> None:
+    env = replace(robot_only(RobotConfig()), cameras={"left": replace(SIDE, **BEYOND_LIMITS[message])})
+    assert find_term_problems(env) == [f"--env.cameras.left.{message}"]
 
 
 @pytest.mark.parametrize("message", MISTAKES)
