@@ -18,7 +18,7 @@ from mjtrain.runs.run_dir import load_params, save_params
 from mjtrain.runs.trained_run import find_trained_run
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import load_model
-from mjtrain.sim.robots.robot_bundle import differing_fields
+from mjtrain.sim.robots.spec_bundle import list_copy_differences
 from support.envs import make_env
 
 TASK = """
@@ -82,7 +82,10 @@ def elsewhere(trained: Path, tmp_path: Path) -> tuple[str, Path, Path]:
 def test_the_record_is_relative_and_the_copy_is_the_same_model(trained: Path) -> None:
     (run_dir,) = (trained / "logs" / "task_make").iterdir()
     assert load_params(run_dir, "env")["robot"]["file"] == "robot/own.xml"
-    assert differing_fields(trained / "robots" / "own.xml", run_dir / "robot" / "own.xml") == []
+    assert (
+        list_copy_differences(RobotConfig(file=str(trained / "robots" / "own.xml")), run_dir / "robot" / "own.xml")
+        == []
+    )
     assert str(trained / "robots") not in "".join(path.read_text() for path in run_dir.rglob("*.xml"))
     for task in ("Cartpole-Balance", "Arm-Reach"):
         assert find_robot(run_dir, load_task(task).env.robot) == load_task(task).env.robot
@@ -138,7 +141,7 @@ def test_a_robot_that_has_changed_is_said(
     assert f"whose content differs (--env.robot {copy} keeps the recorded one)" in text
     assert load_params(run_dir, "env")["robot"]["file"] == "robot/own-2.xml"
     assert copy.read_bytes() == before
-    assert differing_fields(robots / "own.xml", run_dir / "robot" / "own-2.xml") == []
+    assert list_copy_differences(RobotConfig(file=str(robots / "own.xml")), run_dir / "robot" / "own-2.xml") == []
     train.main([task, *SMALL, *NETWORKS, "--max-iterations", "4", "--resume", str(run_dir), "--env.robot", str(copy)])
     assert "changed since: env.robot: robot/own-2.xml -> " in capsys.readouterr().err
     assert load_params(run_dir, "env")["robot"]["file"] == "robot/own.xml"

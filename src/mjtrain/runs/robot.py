@@ -11,7 +11,7 @@ from mjtrain.config import RobotConfig
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import find_file_problem, write_whole
-from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot, differing_fields
+from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot
 
 ROBOT_DIR = "robot"
 """Folder in a run directory for the robot: its MJCF file, includes merged, and the files that it refers to."""
@@ -161,13 +161,10 @@ def record_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[s
 
 def _compare_models(robot: RobotConfig, copy: Path) -> str | None:
     """Return why a copy is not the same model; None if it is."""
-    try:
-        if robot.file:
-            differing = differing_fields(Path(robot.file), copy)
-        else:
-            from mjtrain.sim.robots.spec_bundle import list_copy_differences
+    from mjtrain.sim.robots.spec_bundle import list_copy_differences
 
-            differing = list_copy_differences(robot, copy)
+    try:
+        differing = list_copy_differences(robot, copy)
     except ValueError as error:
         return f"it does not compile ({' '.join(str(error).split())})"
     return f"it compiles to another model ({', '.join(differing[:3])} differ)" if differing else None

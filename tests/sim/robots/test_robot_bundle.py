@@ -11,7 +11,8 @@ from mjtrain.config import RobotConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import open_robot
-from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot, differing_fields
+from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot
+from mjtrain.sim.robots.spec_bundle import list_copy_differences
 from support.envs import TASKS
 
 OBJ = "v 0 0 0\nv {0} 0 0\nv 0 {0} 0\nv 0 0 {0}\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
@@ -93,7 +94,7 @@ def write_robot(folder: Path) -> Path:
 @pytest.mark.parametrize("task", [task for task in TASKS if load_task(task).env.robot.file])
 def test_the_robots_of_the_tasks_are_copied_as_they_are(task: str, tmp_path: Path) -> None:
     robot = Path(load_task(task).env.robot.file)
-    assert differing_fields(robot, write_bundle(bundle_robot(robot), tmp_path)) == []
+    assert list_copy_differences(RobotConfig(file=str(robot)), write_bundle(bundle_robot(robot), tmp_path)) == []
 
 
 def test_a_copy_is_the_same_model_and_needs_nothing_else(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_copy_is_the_same_model_and_needs_nothing_else(tmp_path: Path) -> None
     bundle = bundle_robot(robot)
     assert b"comment" not in bundle["robot.xml"]
     copy = write_bundle(bundle, tmp_path / "copy")
-    assert differing_fields(robot, copy) == []
+    assert list_copy_differences(RobotConfig(file=str(robot)), copy) == []
     assert mujoco.MjModel.from_xml_path(str(copy)).nmesh == 3
     moved = (tmp_path / "copy").rename(tmp_path / "moved") / copy.name
     for folder in ("main", "images", "gripper"):
@@ -117,7 +118,9 @@ def test_folders_in_the_names_of_files_are_stripped_where_the_model_says_so(tmp_
         '<mujoco><compiler assetdir="stl" strippath="true"/><asset><mesh file="elsewhere/link.obj"/></asset>'
         '<worldbody><geom type="mesh" mesh="link"/></worldbody></mujoco>',
     )
-    assert differing_fields(robot, write_bundle(bundle_robot(robot), tmp_path / "copy")) == []
+    assert (
+        list_copy_differences(RobotConfig(file=str(robot)), write_bundle(bundle_robot(robot), tmp_path / "copy")) == []
+    )
 
 
 SLOPPY = {
@@ -141,7 +144,7 @@ def test_xml_that_only_mujoco_reads_is_copied_too(what: str, tmp_path: Path) -> 
     robot.write_bytes(SLOPPY[what])
     bundle = bundle_robot(robot)
     copy = write_bundle(bundle, tmp_path / "copy")
-    assert differing_fields(robot, copy) == []
+    assert list_copy_differences(RobotConfig(file=str(robot)), copy) == []
     assert bundle_robot(copy) == bundle
 
 
@@ -180,7 +183,7 @@ def test_every_change_shows(tmp_path: Path) -> None:
         path.write_text(content.replace("0.3", "0.4").replace("v 2", "v 3").replace("70", "80").replace("0.1", "0.2"))
         assert path.read_text() != content
         assert bundle_robot(robot) != before, file
-        assert differing_fields(robot, copy), file
+        assert list_copy_differences(RobotConfig(file=str(robot)), copy), file
         path.write_text(content)
         assert bundle_robot(robot) == before
 

@@ -1,6 +1,6 @@
 """A robot's MJCF as files that depend on no other: includes merged, meshes and images beside it.
 
-Reads XML only, so that a launcher needs no MuJoCo to copy a robot. `differing_fields` compiles both and compares.
+Reads XML only, so that a launcher needs no MuJoCo to copy a robot. `spec_bundle` compiles both and compares.
 """
 
 import hashlib
@@ -45,17 +45,6 @@ def bundle_robot(robot: Path) -> dict[str, bytes]:
     assets: dict[str, bytes] = {}
     merged = _merge(robot.absolute(), assets)
     return {robot.name: merged, **assets}
-
-
-def differing_fields(first: Path, second: Path) -> list[str]:
-    """Return the fields in which two MJCF files differ, see `list_differences`.
-
-    Raises:
-        ValueError: One of them is not a valid model.
-    """
-    import mujoco
-
-    return list_differences(*(mujoco.MjSpec.from_file(str(path)).compile() for path in (first, second)))
 
 
 def list_differences(first: Any, second: Any, tolerance: float = 0.0) -> list[str]:

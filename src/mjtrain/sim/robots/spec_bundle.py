@@ -1,4 +1,7 @@
-"""A robot that a function builds, as files: its MJCF written out, with meshes and images beside it."""
+"""A robot that a function builds, as files: its MJCF written out, with meshes and images beside it.
+
+Also whether a copy of a robot is the same model.
+"""
 
 import tempfile
 import xml.etree.ElementTree as ET
@@ -10,7 +13,7 @@ from mjtrain.sim.robots.model import open_robot
 from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot, find_file_attributes, list_differences
 
 _TOLERANCE = 1e-4
-"""Written numbers have about six digits."""
+"""Numbers that MuJoCo has written have about six digits."""
 
 
 def bundle_built_robot(robot: RobotConfig) -> dict[str, bytes]:
@@ -53,10 +56,12 @@ def _read_asset(spec: Any, folder: str, name: str, robot: RobotConfig) -> bytes:
 
 
 def list_copy_differences(robot: RobotConfig, copy: Path) -> list[str]:
-    """Compile a robot that a function builds and its copy, and return the fields that differ; see `differing_fields`.
+    """Compile a robot and its copy, and return the fields that differ, see `list_differences`.
+
+    Numbers of a robot in a file must be the same.
 
     Raises:
         ValueError: One of them is not a valid model.
     """
     models = (open_robot(source).compile() for source in (robot, RobotConfig(file=str(copy))))
-    return list_differences(*models, tolerance=_TOLERANCE)
+    return list_differences(*models, tolerance=0.0 if robot.file else _TOLERANCE)
