@@ -10,25 +10,6 @@ from mjtrain_tasks.models import HUMANOID
 CLIPS = Path(__file__).parent / "clips"
 """Motions that come with the task: squat, bow, wave, one_leg and kick."""
 
-IMITATOR = imitation.Imitator(
-    robot=RobotConfig(file=str(HUMANOID), timestep=0.01, mirror=MIRROR),
-    action="joints",
-    joints=JOINTS,
-    action_scale=0.4,
-    anchor_body="torso_link",
-    bodies=("pelvis", ".*_(hip_roll|knee|ankle_roll|shoulder_roll|elbow|wrist_yaw)_link", "torso_link"),
-    feet=(".*_ankle_roll_link",),
-    hands=(".*_wrist_yaw_link",),
-    soles=(".*_sole_.*",),
-    distance_m=0.15,
-    height_m=0.25,
-    tilt=0.8,
-    end_height_m=0.25,
-    far_m=0.5,
-    uniform_share=0.5,
-)
-"""Bodies and failures are mjlab's for the Unitree G1, whose episodes do not fail by distance (`far_m`)."""
-
 
 def make_task() -> TaskConfig:
     """Imitate a reference motion: by default a squat, else --motion FILE.
@@ -40,5 +21,25 @@ def make_task() -> TaskConfig:
 
 
 def make_env(file: Path = CLIPS / "squat.npz") -> EnvConfig:
-    """The MDP: 50 env steps per second, until the end of the clip or for 10 s."""
-    return imitation.make_env(IMITATOR, file)
+    """The MDP: 50 env steps per second, until the end of the clip or for 10 s.
+
+    Bodies and failures are mjlab's for the Unitree G1, whose episodes do not fail by distance (`far_m`).
+    """
+    return imitation.make_env(
+        file,
+        robot=RobotConfig(file=str(HUMANOID), timestep=0.01, mirror=MIRROR),
+        action="joints",
+        joints=JOINTS,
+        action_scale=0.4,
+        anchor_body="torso_link",
+        bodies=("pelvis", ".*_(hip_roll|knee|ankle_roll|shoulder_roll|elbow|wrist_yaw)_link", "torso_link"),
+        feet=(".*_ankle_roll_link",),
+        hands=(".*_wrist_yaw_link",),
+        soles=(".*_sole_.*",),
+        distance_m=0.15,
+        height_m=0.25,
+        tilt=0.8,
+        end_height_m=0.25,
+        far_m=0.5,
+        uniform_share=0.5,
+    )

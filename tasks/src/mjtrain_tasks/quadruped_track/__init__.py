@@ -11,21 +11,6 @@ CLIPS = Path(__file__).parent / "clips"
 """Motions that come with the task: sit, bow, paw and trot."""
 
 FEET = (".*_foot",)
-IMITATOR = imitation.Imitator(
-    robot=RobotConfig(file=str(QUADRUPED), timestep=0.01, mirror=MIRROR),
-    action="legs",
-    joints=JOINTS,
-    action_scale=0.3,
-    anchor_body="trunk",
-    bodies=("trunk", ".*_(hip|thigh|calf|foot)"),
-    feet=FEET,
-    soles=FEET,
-    distance_m=0.05,
-    height_m=0.1,
-    tilt=0.4,
-    end_height_m=0.12,
-    far_m=0.3,
-)
 
 
 def make_task() -> TaskConfig:
@@ -38,4 +23,19 @@ def make_task() -> TaskConfig:
 
 def make_env(file: Path = CLIPS / "trot.npz") -> EnvConfig:
     """The MDP: 50 env steps per second, until the end of the clip or for 10 s."""
-    return imitation.make_env(IMITATOR, file)
+    return imitation.make_env(
+        file,
+        robot=RobotConfig(file=str(QUADRUPED), timestep=0.01, mirror=MIRROR),
+        action="legs",
+        joints=JOINTS,
+        action_scale=0.3,
+        anchor_body="trunk",
+        bodies=("trunk", ".*_(hip|thigh|calf|foot)"),
+        feet=FEET,
+        soles=FEET,
+        distance_m=0.05,
+        height_m=0.1,
+        tilt=0.4,
+        end_height_m=0.12,
+        far_m=0.3,
+    )
