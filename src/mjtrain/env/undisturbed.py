@@ -22,21 +22,12 @@ def undisturbed(config: EnvConfig, device: str = "cpu") -> Iterator[None]:
     call: global variables of their modules, and attributes of functions. Tensors that are kept there and changed in
     place stay changed.
     """
-    before = [
-        (space, dict(space), [(v, v.copy()) for k, v in space.items() if _is_container(v) and not k.startswith("__")])
-        for space in _list_spaces(config)
-    ]
+    memory = Memory(config)
     try:
         with same_random_numbers(device):
             yield
     finally:
-        for space, names, containers in before:
-            for name in set(space) - set(names):
-                del space[name]
-            space.update(names)
-            for value, content in containers:
-                value.clear()
-                value.extend(content) if isinstance(value, list) else value.update(content)
+        memory.restore()
 
 
 def _list_spaces(config: EnvConfig) -> list[dict[str, Any]]:
@@ -50,21 +41,33 @@ def _list_spaces(config: EnvConfig) -> list[dict[str, Any]]:
 
 
 class Memory:
-    """Notices what functions of a task keep from call to call outside the environment."""
+    """What functions of a task keep from call to call outside the environment, as it is now."""
 
     def __init__(self, config: EnvConfig) -> None:
+        # By name: the value, and what it has in it.
         self._before = [
-            (space, {name: value.copy() if _is_container(value) else value for name, value in space.items()})
+            (space, {name: (value, value.copy() if _is_container(value) else value) for name, value in space.items()})
             for space in _list_spaces(config)
         ]
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for space, before in self._before:
+            for name in set(space) - set(before):
+                del space[name]
+            for name, (value, content) in before.items():
+                space[name] = value
+                if content is not value and not name.startswith("__"):
+                    value.clear()
+                    value.extend(content) if isinstance(value, list) else value.update(content)
 
     def find_changed(self) -> list[str]:
         """Return names whose values have changed since; what a dict has got in addition is a cache, and is left out."""
         return [
             name
             for space, before in self._before
-            for name, value in before.items()
-            if not name.startswith("__") and _has_changed(value, space.get(name))
+            for name, (_, content) in before.items()
+            if not name.startswith("__") and _has_changed(content, space.get(name))
         ]
 
 
