@@ -230,16 +230,16 @@ def test_a_part_that_the_robot_lacks(name: str, params: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [
-        ("geom_color", {"red": (0.5, 2.0)}, r"red 0\.5 2: both must be at least 0 and at most 1"),
-        ("material_color", {"blue": (math.nan, 1.0)}, r"blue nan 1\.0: must not be NaN"),
-        ("light_color", {"green": (-0.1, 1.0)}, r"green -0\.1 1: both"),
-        ("light_intensity", {"factor": (-1.0, 1.0)}, "factor -1 1: both must be at least 0"),
-        ("light_position", {"offset_m": (0.0, math.inf)}, "offset_m 0 inf: both must be finite"),
-        ("light_direction", {"angle_rad": (math.nan, 0.0)}, r"angle_rad nan 0\.0: must not be NaN"),
-        ("camera_position", {"offset_m": (math.nan, 0.0)}, r"offset_m nan 0\.0: must not be NaN"),
-        ("camera_orientation", {"angle_rad": (0.0, math.nan)}, r"angle_rad 0\.0 nan: must not be NaN"),
-        ("field_of_view", {"factor": (0.0, 1.0)}, r"factor 0 1: both must be at least 0\.001 and at most "),
-        ("field_of_view", {"factor": (1.0, 9.0)}, r"factor 1 9: both must be at least 0\.001 and at most "),
+        ("geom_color", {"red": (0.5, 2.0)}, r"red 0\.5 2: each must be at least 0 and at most 1"),
+        ("material_color", {"blue": (math.nan, 1.0)}, "blue nan 1: each must be at least 0 and at most 1 and finite"),
+        ("light_color", {"green": (-0.1, 1.0)}, r"green -0\.1 1: each"),
+        ("light_intensity", {"factor": (-1.0, 1.0)}, "factor -1 1: each must be at least 0"),
+        ("light_position", {"offset_m": (0.0, math.inf)}, "offset_m 0 inf: each must be finite"),
+        ("light_direction", {"angle_rad": (math.nan, 0.0)}, "angle_rad nan 0: each must be finite"),
+        ("camera_position", {"offset_m": (math.nan, 0.0)}, "offset_m nan 0: each must be finite"),
+        ("camera_orientation", {"angle_rad": (0.0, math.nan)}, "angle_rad 0 nan: each must be finite"),
+        ("field_of_view", {"factor": (0.0, 1.0)}, r"factor 0 1: each must be at least 0\.001"),
+        ("field_of_view", {"factor": (1.0, 9.0)}, "factor 1 9: both must be at most "),
     ],
 )
 def test_bounds_that_make_no_picture(name: str, params: dict[str, Any], message: str, make: Callable[..., Env]) -> None:

@@ -10,9 +10,9 @@ channels, within 0..1.
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from mjtrain.config.limits import AT_LEAST_0, FINITE, FRACTION, Range
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -21,6 +21,9 @@ from mjtrain.sim import rotations
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
     from mjtrain.env.events import Worlds
+
+Channel = Annotated[tuple[float, float], FRACTION]
+"""Bounds of a channel of a colour."""
 
 _RGB = 1
 """Column of mat_texid with the texture that colours a material: mujoco.mjtTextureRole.mjTEXROLE_RGB."""
@@ -32,9 +35,9 @@ def geom_color(
     *,
     geoms: tuple[str, ...] = (),
     bodies: tuple[str, ...] = (),
-    red: tuple[float, float] = (0.0, 1.0),
-    green: tuple[float, float] = (0.0, 1.0),
-    blue: tuple[float, float] = (0.0, 1.0),
+    red: Channel = (0.0, 1.0),
+    green: Channel = (0.0, 1.0),
+    blue: Channel = (0.0, 1.0),
 ) -> None:
     """Give each geom a colour, in place of that of its material; a texture is multiplied by it.
 
@@ -50,9 +53,9 @@ def material_color(
     worlds: Worlds,
     *,
     materials: tuple[str, ...],
-    red: tuple[float, float] = (0.0, 1.0),
-    green: tuple[float, float] = (0.0, 1.0),
-    blue: tuple[float, float] = (0.0, 1.0),
+    red: Channel = (0.0, 1.0),
+    green: Channel = (0.0, 1.0),
+    blue: Channel = (0.0, 1.0),
 ) -> None:
     """Give each material a colour; it is that of all its geoms without a colour."""
     rows = env.cameras.renderer.parts.rows("material", materials)
@@ -92,14 +95,13 @@ def material_texture(env: Env, worlds: Worlds, *, materials: tuple[str, ...], te
 
 
 def light_position(
-    env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), offset_m: tuple[float, float]
+    env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), offset_m: Annotated[tuple[float, float], FINITE]
 ) -> None:
     """Move lights.
 
     Args:
         offset_m: Bounds of the offset along each axis of the body that holds the light, in m.
     """
-    _check_bounds("offset_m", offset_m)
     rows = env.cameras.renderer.parts.rows("light", lights)
     offset = uniform(env, offset_m, len(rows), 3)
     for field in ("light_pos", "light_pos0", "light_poscom0"):
@@ -107,14 +109,13 @@ def light_position(
 
 
 def light_direction(
-    env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), angle_rad: tuple[float, float]
+    env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), angle_rad: Annotated[tuple[float, float], FINITE]
 ) -> None:
     """Turn lights; it matters for directional lights and spots.
 
     Args:
         angle_rad: Bounds of the angles about the three axes of the body that holds the light, in rad.
     """
-    _check_bounds("angle_rad", angle_rad)
     rows = env.cameras.renderer.parts.rows("light", lights)
     turn = rotations.from_rotation_vector(uniform(env, angle_rad, len(rows), 3))
     for field in ("light_dir", "light_dir0"):
@@ -123,14 +124,13 @@ def light_direction(
 
 
 def light_intensity(
-    env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), factor: tuple[float, float]
+    env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), factor: Annotated[tuple[float, float], AT_LEAST_0]
 ) -> None:
     """Make lights brighter or darker. The headlight of the model stays as it is.
 
     Args:
         factor: Bounds of the factor of diffuse, specular and ambient light, drawn for each light.
     """
-    _check_bounds("factor", factor, least=0.0)
     rows = env.cameras.renderer.parts.rows("light", lights)
     factors = uniform(env, factor, len(rows), 1)
     for field in ("light_diffuse", "light_specular", "light_ambient"):
@@ -142,9 +142,9 @@ def light_color(
     worlds: Worlds,
     *,
     lights: tuple[str, ...] = (".*",),
-    red: tuple[float, float] = (0.0, 1.0),
-    green: tuple[float, float] = (0.0, 1.0),
-    blue: tuple[float, float] = (0.0, 1.0),
+    red: Channel = (0.0, 1.0),
+    green: Channel = (0.0, 1.0),
+    blue: Channel = (0.0, 1.0),
 ) -> None:
     """Give each light a colour, in place of that of its diffuse light."""
     rows = env.cameras.renderer.parts.rows("light", lights)
@@ -152,7 +152,7 @@ def light_color(
 
 
 def camera_position(
-    env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), offset_m: tuple[float, float]
+    env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), offset_m: Annotated[tuple[float, float], FINITE]
 ) -> None:
     """Move cameras.
 
@@ -160,7 +160,6 @@ def camera_position(
         offset_m: Bounds of the offset along each axis, in m: of the body that holds the camera, or of the world for a
             camera of mode track or trackcom.
     """
-    _check_bounds("offset_m", offset_m)
     rows = env.cameras.renderer.parts.rows("camera", cameras)
     offset = uniform(env, offset_m, len(rows), 3)
     for field in ("cam_pos", "cam_pos0", "cam_poscom0"):
@@ -168,14 +167,13 @@ def camera_position(
 
 
 def camera_orientation(
-    env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), angle_rad: tuple[float, float]
+    env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), angle_rad: Annotated[tuple[float, float], FINITE]
 ) -> None:
     """Turn cameras about their own axes. A camera that targets a body still looks at it.
 
     Args:
         angle_rad: Bounds of the angles about x (to the right of the image), y (up) and z (towards the viewer), in rad.
     """
-    _check_bounds("angle_rad", angle_rad)
     rows = env.cameras.renderer.parts.rows("camera", cameras)
     turn = rotations.from_rotation_vector(uniform(env, angle_rad, len(rows), 3))
     _write(env, worlds, "cam_quat", rows, rotations.multiply(_nominal(env, "cam_quat")[rows].expand_as(turn), turn))
@@ -184,25 +182,23 @@ def camera_orientation(
     _write(env, worlds, "cam_mat0", rows, _nominal(env, "cam_mat0")[rows] @ columns)
 
 
-def field_of_view(env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), factor: tuple[float, float]) -> None:
+def field_of_view(
+    env: Env,
+    worlds: Worlds,
+    *,
+    cameras: tuple[str, ...] = (".*",),
+    factor: Annotated[tuple[float, float], Range(least=1e-3)],
+) -> None:
     """Scale the vertical field of view of cameras.
 
     Args:
         factor: Bounds of the factor of the angle fovy, drawn for each camera. A camera with a focal length has none.
     """
     widest = env.cameras.renderer.parts.widest_fovy_deg(cameras)
-    _check_bounds("factor", factor, least=1e-3, most=179.0 / widest if widest else math.inf)
+    if widest and max(factor) > 179.0 / widest:
+        raise RequestError(f"factor {factor[0]:g} {factor[1]:g}: both must be at most {179.0 / widest:g}")
     rows = env.cameras.renderer.parts.rows("camera with fovy", cameras)
     _write(env, worlds, "cam_fovy", rows, _nominal(env, "cam_fovy")[rows] * uniform(env, factor, len(rows)))
-
-
-def _check_bounds(name: str, bounds: tuple[float, float], *, least: float = -math.inf, most: float = math.inf) -> None:
-    """Raise a RequestError unless both bounds are finite, and neither less than `least` nor more than `most`."""
-    if all(math.isfinite(bound) and least <= bound <= most for bound in bounds):
-        return
-    limits = [f"{word} {limit:g}" for word, limit in (("at least", least), ("at most", most)) if math.isfinite(limit)]
-    given = " ".join(f"{bound:g}" for bound in bounds)
-    raise RequestError(f"{name} {given}: both must be {' and '.join(limits) or 'finite'}")
 
 
 def _nominal(env: Env, field: str) -> torch.Tensor:
@@ -221,8 +217,7 @@ def _write_color(
 ) -> None:
     """Draw red, green and blue for each row; what else the field has, as alpha, stays."""
     values = _nominal(env, field)[rows].repeat(env.num_envs, 1, 1)
-    for channel, (name, limits) in enumerate(zip(("red", "green", "blue"), bounds, strict=True)):
-        _check_bounds(name, limits, least=0.0, most=1.0)
+    for channel, limits in enumerate(bounds):
         values[..., channel] = uniform(env, limits, len(rows))
     _write(env, worlds, field, rows, values)
 
