@@ -100,20 +100,10 @@ def _slope_up(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Ge
     return 0.4 * difficulty * (rise - rise.max())
 
 
-def _slope_down(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
-    """A hill of a slope of up to 0.4 (22 degrees): every direction leads down."""
-    return -_slope_up(x, y, difficulty, rng)
-
-
 def _stairs_up(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
     """Steps 40 cm deep and up to 12 cm high: every direction leads up."""
     steps = np.ceil(np.minimum(_distance(x, y), _edge(x) - _RIM_M) / 0.4 - 1e-9)
     return 0.12 * difficulty * (steps - steps.max())
-
-
-def _stairs_down(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
-    """Steps 40 cm deep and up to 12 cm high: every direction leads down."""
-    return -_stairs_up(x, y, difficulty, rng)
 
 
 def _obstacles(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.Generator) -> np.ndarray:
@@ -131,8 +121,8 @@ def _obstacles(x: np.ndarray, y: np.ndarray, difficulty: float, rng: np.random.G
 _KINDS = {
     "rough": _rough,
     "slope_up": _slope_up,
-    "slope_down": _slope_down,
+    "slope_down": lambda *patch: -_slope_up(*patch),  # every direction leads down
     "stairs_up": _stairs_up,
-    "stairs_down": _stairs_down,
+    "stairs_down": lambda *patch: -_stairs_up(*patch),  # every direction leads down
     "obstacles": _obstacles,
 }
