@@ -14,7 +14,8 @@ From a rank to its supervisor:
     stopping                                answer to `stop`: the function will return soon
     interrupting                            answer to `stop`: the function is interrupted
     injected      fault, phase              a fault that was asked for (--inject-fault) is about to happen
-    done                                    the function has returned; body: what rank 0 of the host returned, pickled
+    done          paused                    the function has returned; `paused` if it saved because of `rejoin`, to be
+                                            started again; body: what rank 0 of the host returned, pickled
     interrupted                             the function has been interrupted
     failed        traceback, summary,       the function has raised; body: the exception, pickled
                   phase, retry, complaint,
@@ -23,6 +24,7 @@ From a rank to its supervisor:
 From the supervisor to a rank:
 
     stop          signum                    the job is asked to stop
+    rejoin                                  hosts wait to be taken in: return after the next checkpoint
 
 From the torchrunx agent to the supervisor:
 
@@ -56,6 +58,7 @@ From the coordinator of a job on several hosts to each host (`call`: from whoeve
     start         environ, host, log_dir    starts the host's ranks; body: the job, pickled (to hosts that a node
                   or address, port, …       rendezvous has connected: no body, but where rank 0 is)
     stop          signum                    the job is asked to stop
+    rejoin                                  hosts wait to be taken in: return after the next checkpoint
     end           failure                   the job is over
     beat          stalled_s                 once a second, both ways: for how long the sender's loop has not turned
 
@@ -69,7 +72,8 @@ From each host to the coordinator:
     signalled     signum                    the host received a signal that asks for a stop
     injected      fault                     a fault that was asked for is about to happen on the host
     result        failure, stop_signal,     how the ranks of the host ended; body: what rank 0 returned or the
-                  finished, not_saved_s     exception, pickled
+                  finished, not_saved_s,    exception, pickled
+                  paused
     gone                                    no process of the job is left on the host
 """
 
