@@ -13,27 +13,22 @@ from mjtrain.runtime import heartbeat
 from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.runtime.text import count
 from mjtrain.training.hooks.base import Hook, HookContext
-from mjtrain.training.hooks.checkpoints import is_save_due, record_best
+from mjtrain.training.hooks.checkpoints import record_best
 from mjtrain.training.metric_rules import Ranking, parse_stop_condition
 
 
 class DriftHook(Hook):
     """Compares the ranks now and then, and before each save: a checkpoint of ranks that differ is never written."""
 
-    def __init__(self, context: HookContext) -> None:
-        self._interval = context.config.run.drift_check_interval
-        self._save_interval = context.config.agent.save_interval
-        self._learner = context.learner
-
     def after_iteration(self, result: IterationResult) -> None:
         """Compare, if it is due; collective. Raises a RuntimeError if the ranks differ."""
-        if not self._interval:
+        if not (interval := self._context.config.run.drift_check_interval):
             return
-        is_before_save = is_save_due(result, self._save_interval)
+        is_before_save = self._context.is_save_due(result)
         if is_before_save:
             heartbeat.beat("save")
-        if is_before_save or result.iteration % self._interval == 0:
-            self._learner.check_drift()
+        if is_before_save or result.iteration % interval == 0:
+            self._context.learner.check_drift()
 
 
 class BestHook(Hook):
@@ -44,8 +39,8 @@ class BestHook(Hook):
 
     def __init__(self, context: HookContext, ranking: Ranking) -> None:
         """Learn how good the best one was before a resumption; every rank must call it."""
+        super().__init__(context)
         self._ranking = ranking
-        self._save_interval = context.config.agent.save_interval
         self._best = _read_best_value(context, ranking)
         value = context.from_main(context.read_restored().get(ranking.metric))
         if value is not None and ranking.is_better(value, self._best):  # the run ended before it recorded this
@@ -60,7 +55,7 @@ class BestHook(Hook):
         if self._last is not None and not self._last[0].is_best:  # it could not be saved
             self._best = self._last[1]
         self._last = None
-        if not (is_save_due(result, self._save_interval) or "eval/return" in result.metrics):
+        if not (self._context.is_save_due(result) or "eval/return" in result.metrics):
             return
         value = result.metrics.get(self._ranking.metric)
         if self._ranking.is_better(value, self._best):
@@ -80,13 +75,10 @@ class NanHook(Hook):
     """Dumps the worlds that diverged, and ends the training when too many did."""
 
     def __init__(self, context: HookContext) -> None:
-        self._env = context.env
-        self._report = context.report
+        super().__init__(context)
         self._told: set[bool] = set()
         """Whether worlds that broke were written, of what was told."""
-        self._config = context.config.env.nan_guard
         self._folder = context.run_dir / "nan"
-        self._context = context.rank_context
 
     def after_iteration(self, result: IterationResult) -> None:
         """Dump and count; collective when too many worlds broke, which all ranks know from the metrics.
@@ -95,25 +87,27 @@ class NanHook(Hook):
             FloatingPointError: See `check_nan_resets`; the same on all ranks.
         """
         if result.metrics["nan_resets"]:
-            cause = self._env.explain_broken_worlds()
-            problem = self._dump(f"iteration_{result.iteration}_rank_{self._context.rank}")
+            cause = self._context.env.explain_broken_worlds()
+            problem = self._dump(f"iteration_{result.iteration}_rank_{self._context.rank_context.rank}")
             if (problem is None) not in self._told:
                 self._tell(result, problem)
             self._told.add(problem is None)
-            check_nan_resets(result.metrics, self._config, lambda: self._choose(cause))
+            check_nan_resets(result.metrics, self._context.config.env.nan_guard, lambda: self._choose(cause))
 
     def _choose(self, cause: str) -> str:
         """Return the cause on the first rank that has one; most ranks may have no broken world."""
-        causes = Collectives(self._context.device).gather_plain(cause, self._context)
+        context = self._context.rank_context
+        causes = Collectives(context.device).gather_plain(cause, context)
         rank = next((rank for rank, text in enumerate(causes) if text), 0)
-        return f"on rank {rank}, {causes[rank]}" if self._context.is_distributed else causes[rank]
+        return f"on rank {rank}, {causes[rank]}" if context.is_distributed else causes[rank]
 
     def _dump(self, name: str) -> str | None:
         """Write the last seconds of the worlds that broke here, and return why that was not possible."""
         try:
-            if self._report is not None and not self._folder.parent.is_dir():  # others may have to make the folder
+            # Other ranks may have to make the folder.
+            if self._context.report is not None and not self._context.run_dir.is_dir():
                 return "the run directory is missing"
-            self._env.dump_broken_worlds(self._folder, name)
+            self._context.env.dump_broken_worlds(self._folder, name)
         except OSError as error:
             return error.strerror or str(error)
         return None
@@ -123,12 +117,11 @@ class NanHook(Hook):
         where = f"are in {self._folder} (mjtrain play TASK --replay FILE)"
         if problem is not None:
             where = f"could not be written to {self._folder} ({problem})"
-        if self._report is not None:
-            self._report.warn(
-                f"worlds broke in iteration {result.iteration} (nan_resets {result.metrics['nan_resets']:g}) and begin "
-                f"new episodes; their last seconds {where}"
-            )
-        elif problem is not None:
+        self._context.warn(
+            f"worlds broke in iteration {result.iteration} (nan_resets {result.metrics['nan_resets']:g}) and begin "
+            f"new episodes; their last seconds {where}"
+        )
+        if self._context.report is None and problem is not None:
             write_to_stderr(f"the last seconds of worlds that broke {where}")
 
 
@@ -140,9 +133,7 @@ class OverflowHook(Hook):
     """Warns once of each buffer of the engine that was too small, and names the setting that would have fitted."""
 
     def __init__(self, context: HookContext) -> None:
-        self._context = context.rank_context
-        self._report = context.report
-        self._device = context.env.device
+        super().__init__(context)
         self._buffers = dict(context.env.engine.buffers) if isinstance(context.env, Env) else {}
 
     def after_iteration(self, result: IterationResult) -> None:
@@ -152,16 +143,16 @@ class OverflowHook(Hook):
             if not num_worlds:
                 continue
             del self._buffers[name]
-            by_rank = torch.zeros(self._context.world_size, device=self._device)
-            by_rank[self._context.rank] = buffer.find_need()
-            need = int(Collectives(self._device).sum(by_rank).max())
+            context, device = self._context.rank_context, self._context.env.device
+            by_rank = torch.zeros(context.world_size, device=device)
+            by_rank[context.rank] = buffer.find_need()
+            need = int(Collectives(device).sum(by_rank).max())
             room = 8 * max(1, -int(-need * _MARGIN // 8))
-            if self._report is not None:
-                self._report.warn(
-                    f"{buffer.setting} {buffer.size}: in iteration {result.iteration} there was no room for all "
-                    f"{name} of {num_worlds} worlds, and the excess is dropped; up to {need} per world "
-                    f"were asked for, so {buffer.setting} {room} should do"
-                )
+            self._context.warn(
+                f"{buffer.setting} {buffer.size}: in iteration {result.iteration} there was no room for all "
+                f"{name} of {num_worlds} worlds, and the excess is dropped; up to {need} per world "
+                f"were asked for, so {buffer.setting} {room} should do"
+            )
 
 
 _MORE_MEMORY = 'raise memory in <size memory="…"/> of the robot\'s file, or remove it'
@@ -181,7 +172,7 @@ class WarningHook(Hook):
     """Says once of each of MuJoCo's warnings in how many worlds it was given."""
 
     def __init__(self, context: HookContext) -> None:
-        self._report = context.report
+        super().__init__(context)
         self._untold = set(_ADVICE)
 
     def after_iteration(self, result: IterationResult) -> None:
@@ -190,27 +181,23 @@ class WarningHook(Hook):
             num_worlds = result.metrics.get(f"warning/{name}", 0)
             if num_worlds:
                 self._untold.remove(name)
-                if self._report is not None:
-                    self._report.warn(
-                        f"MuJoCo in {count(num_worlds, 'world')} of iteration {result.iteration}: {_ADVICE[name]}"
-                    )
+                self._context.warn(
+                    f"MuJoCo in {count(num_worlds, 'world')} of iteration {result.iteration}: {_ADVICE[name]}"
+                )
 
 
 class ReportHook(Hook):
     """Hands each iteration's metrics to the report, on the main rank."""
 
-    def __init__(self, context: HookContext) -> None:
-        self._report = context.report
-
     def after_iteration(self, result: IterationResult) -> None:
         """Report the metrics, then the videos that were done meanwhile."""
-        if self._report is not None:
-            self._report.update(result.metrics)
+        if self._context.report is not None:
+            self._context.report.update(result.metrics)
 
     def finish(self) -> None:
         """Report the last videos."""
-        if self._report is not None:
-            self._report.flush_videos()
+        if self._context.report is not None:
+            self._context.report.flush_videos()
 
 
 class StopWhenHook(Hook):
@@ -218,11 +205,10 @@ class StopWhenHook(Hook):
 
     def __init__(self, context: HookContext) -> None:
         """Compare the iteration from which a run is resumed; every rank must call it."""
-        self._context = context
-        self._conditions = [parse_stop_condition(text) for text in context.config.run.stop_when]
+        super().__init__(context)
         if context.learner.iteration < context.last_iteration:
             row = context.read_restored()
-            names = [condition.metric for condition in self._conditions]
+            names = [parse_stop_condition(text).metric for text in context.config.run.stop_when]
             self._ends({name: context.from_main(row.get(name)) for name in names}, context.learner.iteration)
 
     def after_iteration(self, result: IterationResult) -> None:
@@ -231,12 +217,11 @@ class StopWhenHook(Hook):
 
     def _ends(self, metrics: dict[str, Any], iteration: int) -> bool:
         """Tell whether an iteration meets a condition, and note which."""
-        for condition in self._conditions:
-            if condition.is_met(metrics):
-                value = metrics[condition.metric]
-                self._context.ended_by = f"--stop-when {condition}: {value:g} after {count(iteration, 'iteration')}"
-                return True
-        return False
+        if (condition := self._context.find_met(metrics)) is None:
+            return False
+        value = metrics[condition.metric]
+        self._context.ended_by = f"--stop-when {condition}: {value:g} after {count(iteration, 'iteration')}"
+        return True
 
     def finish(self) -> None:
         """Say why the training ends here."""

@@ -11,6 +11,7 @@ from mjtrain.learning.learner import IterationResult, Learner
 from mjtrain.runs.history import lines_backwards
 from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
 from mjtrain.runtime.rank import RankContext
+from mjtrain.training.metric_rules import StopCondition, parse_stop_condition
 from mjtrain.training.reporting.report import RunReport
 
 
@@ -53,9 +54,26 @@ class HookContext:
         """Return on all ranks what the main rank gives; every rank must call it."""
         return Collectives(self.rank_context.device).gather_plain(number, self.rank_context)[0]
 
+    def warn(self, line: str) -> None:
+        """Show a warning, on the main rank."""
+        if self.report is not None:
+            self.report.warn(line)
+
+    def is_save_due(self, result: IterationResult) -> bool:
+        """Tell whether an iteration ends with a checkpoint: every save_interval iterations, the best and the last."""
+        return result.is_last or result.is_best or result.iteration % self.config.agent.save_interval == 0
+
+    def find_met(self, metrics: dict[str, Any]) -> StopCondition | None:
+        """Return the first condition of --stop-when that an iteration meets."""
+        conditions = map(parse_stop_condition, self.config.run.stop_when)
+        return next((condition for condition in conditions if condition.is_met(metrics)), None)
+
 
 class Hook:
     """Does something after each iteration of a training, or nothing. Use as a context manager."""
+
+    def __init__(self, context: HookContext) -> None:
+        self._context = context
 
     def after_iteration(self, result: IterationResult) -> None:
         """Called after each iteration; the hook decides whether it is due. What it raises ends the training."""

@@ -7,7 +7,6 @@ from mjtrain.evaluation.evaluator import Evaluator
 from mjtrain.learning.learner import IterationResult
 from mjtrain.runtime import heartbeat
 from mjtrain.training.hooks.base import Hook, HookContext
-from mjtrain.training.metric_rules import parse_stop_condition
 
 
 class EvaluationHook(Hook):
@@ -18,11 +17,7 @@ class EvaluationHook(Hook):
 
     def __init__(self, context: HookContext) -> None:
         """Build the worlds of the evaluation, on every rank."""
-        self._context = context
-        self._learner = context.learner
-        self._interval = context.config.run.eval_interval
-        self._last_iteration = context.last_iteration
-        self._conditions = [parse_stop_condition(text) for text in context.config.run.stop_when]
+        super().__init__(context)
         self._evaluator = Evaluator(context.rank_context, context.config)
         self._warming_up = True
 
@@ -43,7 +38,7 @@ class EvaluationHook(Hook):
 
     def _make_up(self) -> None:
         row = self._context.read_restored()
-        restored = IterationResult(iteration=self._learner.iteration, is_last=False, metrics=row)
+        restored = IterationResult(iteration=self._context.learner.iteration, is_last=False, metrics=row)
         is_missing = bool(row) and "eval/return" not in row and self._is_due(restored)
         if self._context.from_main(float(is_missing)):
             heartbeat.stop_requested()  # from here on a signal ends the evaluation, on ranks that play no episode too
@@ -66,7 +61,7 @@ class EvaluationHook(Hook):
         heartbeat.beat("evaluation", warming_up=self._warming_up)  # the first one may compile kernels
         self._warming_up = False
         began = time.perf_counter()
-        metrics = self._evaluator.evaluate(self._learner.policy_weights())
+        metrics = self._evaluator.evaluate(self._context.learner.policy_weights())
         if metrics is None:
             heartbeat.current.stop_agreed = True
             return None
@@ -74,6 +69,6 @@ class EvaluationHook(Hook):
 
     def _is_due(self, result: IterationResult) -> bool:
         """Decide by what all ranks know alike; a training that was asked to stop is not evaluated any more."""
-        is_early_end = any(condition.is_met(result.metrics) for condition in self._conditions)
-        is_planned_end = result.iteration >= self._last_iteration or is_early_end
-        return is_planned_end or (not result.is_last and result.iteration % self._interval == 0)
+        context = self._context
+        is_planned_end = result.iteration >= context.last_iteration or context.find_met(result.metrics) is not None
+        return is_planned_end or (not result.is_last and result.iteration % context.config.run.eval_interval == 0)

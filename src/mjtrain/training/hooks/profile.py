@@ -70,6 +70,7 @@ class ProfileHook(Hook):
     """
 
     def __init__(self, context: HookContext, report: RunReport, num_iterations: int) -> None:
+        super().__init__(context)
         self._report = report
         self._num_iterations = num_iterations
         self._folder = context.run_dir / "profile"

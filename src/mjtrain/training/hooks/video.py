@@ -32,9 +32,9 @@ class VideoHook(Hook):
 
     def __init__(self, context: HookContext, report: RunReport) -> None:
         """Start the process that draws; videos go to {run_dir}/videos/iteration_{iteration}.mp4."""
+        super().__init__(context)
         run = context.config.run
         self._report = report
-        self._learner = context.learner
         self._folder = context.run_dir / "videos"
         self._interval = run.video_interval
         self._gif = run.logger == "tensorboard"
@@ -53,8 +53,8 @@ class VideoHook(Hook):
                 model_file.unlink(missing_ok=True)
 
     def __enter__(self) -> "VideoHook":
-        self._learner.after_step = self._recorder.after_step
-        self._begin(self._learner.iteration)
+        self._context.learner.after_step = self._recorder.after_step
+        self._begin(self._context.learner.iteration)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
