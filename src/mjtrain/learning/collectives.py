@@ -28,6 +28,14 @@ class Collectives:
                 dist.all_reduce(tensor)
         return tensor
 
+    @torch.no_grad()
+    def average_gradients(self, parameters: Iterable[torch.Tensor], world_size: int) -> None:
+        """Replace the gradients of parameters by their means over ranks, in one collective; every rank must call it."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        means = self.sum(torch.cat([gradient.flatten() for gradient in gradients])) / world_size
+        for gradient, mean in zip(gradients, means.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
+
     def gather_bytes(self, data: bytes, context: RankContext) -> list[bytes]:
         """Return on rank 0 what every rank gave, by rank, and nothing on the others; every rank must call it."""
         if not context.is_distributed:

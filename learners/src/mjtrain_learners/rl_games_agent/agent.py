@@ -1,6 +1,5 @@
 """rl_games' PPO, so that N ranks optimise what one rank with N times the environments would."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -94,19 +93,11 @@ class JobAgent(A2CAgent):
         parameters = list(central.model.parameters())
 
         def prepare(*_: Any) -> None:
-            self._average_gradients(parameters)
+            self._collectives.average_gradients(parameters, self._world_size)
             if limit is not None:
                 clip_grad_norm_(parameters, limit)
 
         central.optimizer.register_step_pre_hook(prepare)
-
-    @torch.no_grad()
-    def _average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        summed = self._collectives.sum(torch.cat([gradient.flatten() for gradient in gradients]))
-        parts = (summed / self._world_size).split([gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
 
     def act(self, observed: dict[str, torch.Tensor]) -> torch.Tensor:
         """Sample actions, shape (num_envs, num_actions).
@@ -169,5 +160,5 @@ class JobAgent(A2CAgent):
     def trancate_gradients_and_step(self) -> None:
         """Average the gradients over ranks, then scale them down and do a step of the optimiser as rl_games does."""
         if self._world_size > 1:
-            self._average_gradients(self.model.parameters())
+            self._collectives.average_gradients(self.model.parameters(), self._world_size)
         super().trancate_gradients_and_step()

@@ -1,6 +1,5 @@
 """Behaviour cloning of a controller of the task, before reinforcement learning begins."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -63,13 +62,6 @@ def imitate_controller(
         optimizer.zero_grad()
         (actor(observations[batch]) - targets[batch]).square().mean().backward()
         if context.is_distributed:
-            _average_gradients(actor.parameters(), context.world_size, collectives)
+            collectives.average_gradients(actor.parameters(), context.world_size)
         optimizer.step()
         heartbeat.beat()
-
-
-def _average_gradients(weights: Iterable[torch.Tensor], world_size: int, collectives: Collectives) -> None:
-    gradients = [weight.grad for weight in weights if weight.grad is not None]
-    total = collectives.sum(torch.cat([gradient.flatten() for gradient in gradients])) / world_size
-    for gradient, mean in zip(gradients, total.split([gradient.numel() for gradient in gradients]), strict=True):
-        gradient.copy_(mean.view_as(gradient))
