@@ -1,7 +1,10 @@
 """What the libraries here share: plain networks, checks of an agent's config, and play without the library."""
 
+import contextlib
+import importlib
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +17,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from mjtrain.learning import Learner, Policy, TaskEnv
-
-    Build = Callable[[RankContext, TaskEnv, AgentConfig, Mapping[str, Any]], Learner]
 
 ACTIVATIONS = {
     "elu": "ELU",
@@ -142,8 +143,30 @@ def _is_alike(value: Any, usual: Any) -> bool:
     return isinstance(value, type(usual))
 
 
+@contextlib.contextmanager
+def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables, or unset those that are None, for the length of a with block."""
+    before = {name: os.environ.get(name) for name in variables}
+    try:
+        _set(variables)
+        yield
+    finally:
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
 class MlpLibrary(ABC):
     """The part of a `Library` that builds what learns and what was learned."""
+
+    module: str
+    """Module whose `make_learner` builds what learns; imported after `start`."""
 
     format: str
     """How its checkpoints hold the policy's weights: a name of `weights.READERS`."""
@@ -152,14 +175,15 @@ class MlpLibrary(ABC):
     """What the last layer's outputs go through, by the names of configs."""
 
     @abstractmethod
-    def start(self, context: RankContext) -> "Build":
-        """Import the library, which is told which rank this is, and return what builds the learner."""
+    def start(self, context: RankContext) -> None:
+        """Import the library, which is told which rank this is. With several ranks, the process group must be up."""
 
     def make_learner(
         self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
     ) -> "Learner":
         """Build what learns; see `Library`."""
-        return self.start(context)(context, env, agent, settings)
+        self.start(context)
+        return importlib.import_module(self.module).make_learner(context, env, agent, settings)
 
     def make_policy(
         self,

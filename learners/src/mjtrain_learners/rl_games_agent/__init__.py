@@ -1,13 +1,8 @@
 """rl_games' PPO."""
 
-from typing import TYPE_CHECKING
-
 from mjtrain.learning import RankContext, TrainConfig
 from mjtrain_learners.mlp_library import MlpLibrary, check_agent, check_settings
 from mjtrain_learners.rl_games_agent.translation import OWN_SETTINGS, check_request, find_notes
-
-if TYPE_CHECKING:
-    from mjtrain_learners.mlp_library import Build
 
 
 class RlGames(MlpLibrary):
@@ -15,6 +10,7 @@ class RlGames(MlpLibrary):
 
     modules = ("rl_games",)
     install = "mjtrain-learners[rl-games]"
+    module = "mjtrain_learners.rl_games_agent.algorithm"
     format = "rl_games"
 
     def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
@@ -24,28 +20,20 @@ class RlGames(MlpLibrary):
         check_request(config, device)
         return (*notes, *find_notes(config.agent, config.learner.settings))
 
-    def start(self, context: RankContext) -> "Build":  # noqa: ARG002
-        """Import rl_games, and return what builds the learner."""
-        _import_rl_games()
-        from mjtrain_learners.rl_games_agent.algorithm import make_learner
+    def start(self, context: RankContext) -> None:  # noqa: ARG002
+        """Import rl_games' agent without PyTorch's compiler.
 
-        return make_learner
+        Importing rl_games compiles a network for its tests, which is not used here. Importing the compiler takes longer
+        than everything else.
+        """
+        import torch
 
-
-def _import_rl_games() -> None:
-    """Import rl_games' agent without PyTorch's compiler.
-
-    Importing rl_games compiles a network for its tests, which is not used here. Importing the compiler takes longer
-    than everything else.
-    """
-    import torch
-
-    compile_ = torch.compile
-    torch.compile = lambda model: model  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        import rl_games.algos_torch.a2c_continuous  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    finally:
-        torch.compile = compile_
+        compile_ = torch.compile
+        torch.compile = lambda model: model  # pyright: ignore[reportAttributeAccessIssue]
+        try:
+            import rl_games.algos_torch.a2c_continuous  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        finally:
+            torch.compile = compile_
 
 
 LIBRARY = RlGames()

@@ -4,16 +4,10 @@ import importlib
 import importlib.util
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from mjtrain.learning import PpoConfig, RankContext, RequestError, TrainConfig
-from mjtrain_learners.mlp_library import MlpLibrary, check_agent, check_settings
+from mjtrain_learners.mlp_library import MlpLibrary, check_agent, check_settings, environment
 from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_own
-
-if TYPE_CHECKING:
-    from mjtrain_learners.mlp_library import Build
 
 _SETTINGS = {name: value for name, value in OWN_SETTINGS.items() if name != "mixed_precision"}
 
@@ -37,6 +31,7 @@ class SkrlOnJax(MlpLibrary):
 
     modules = ("skrl", "jax", "flax", "optax")
     install = "mjtrain-learners[skrl-jax]"
+    module = "mjtrain_learners.skrl_on_jax.ppo"
     format = "skrl_jax"
 
     def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
@@ -54,12 +49,9 @@ class SkrlOnJax(MlpLibrary):
             )
         return notes
 
-    def start(self, context: RankContext) -> "Build":
-        """Import skrl and JAX, and return what builds the learner."""
+    def start(self, context: RankContext) -> None:
+        """Import skrl and JAX; see `start_skrl`."""
         start_skrl(context)
-        from mjtrain_learners.skrl_on_jax.ppo import make_learner
-
-        return make_learner
 
 
 def start_skrl(context: RankContext) -> None:
@@ -73,7 +65,7 @@ def start_skrl(context: RankContext) -> None:
     random_state = np.random.get_state()  # before JAX is imported
     import jax
 
-    with _environment({_XLA_THREADS: str(context.num_threads), **dict.fromkeys(_OF_A_JOB)}):
+    with environment({_XLA_THREADS: str(context.num_threads), **dict.fromkeys(_OF_A_JOB)}):
         if context.device == "cpu":
             jax.config.update("jax_platforms", "cpu")
             device = jax.devices()[0]
@@ -82,7 +74,7 @@ def start_skrl(context: RankContext) -> None:
             device = jax.devices("cuda")[int(context.device.removeprefix("cuda:"))]
         import skrl
 
-        importlib.import_module("mjtrain_learners.skrl_on_jax.ppo")
+        importlib.import_module(SkrlOnJax.module)
     np.random.set_state(random_state)
     skrl.logger.setLevel(logging.WARNING)
     skrl.config.jax.device = device
@@ -90,25 +82,6 @@ def start_skrl(context: RankContext) -> None:
     if seed >= 2**32:  # a key is made of 32 bits
         seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
     skrl.config.jax.key = seed
-
-
-@contextmanager
-def _environment(variables: dict[str, str | None]) -> Iterator[None]:
-    """Set environment variables, or unset those that are None, for the length of a with block."""
-    before = {name: os.environ.get(name) for name in variables}
-    _set(variables)
-    try:
-        yield
-    finally:
-        _set(before)
-
-
-def _set(variables: dict[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 LIBRARY = SkrlOnJax()

@@ -1,17 +1,10 @@
 """skrl's PPO on PyTorch."""
 
-import importlib
 import logging
-import os
-from typing import TYPE_CHECKING
 
 from mjtrain.learning import RankContext, TrainConfig
-from mjtrain_learners.mlp_library import MlpLibrary, check_agent, check_settings
+from mjtrain_learners.mlp_library import MlpLibrary, check_agent, check_settings, environment
 from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_own
-
-if TYPE_CHECKING:
-    from mjtrain_learners.mlp_library import Build
-
 
 _HIDDEN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "JAX_WORLD_SIZE")
 
@@ -22,13 +15,24 @@ class SkrlLibrary(MlpLibrary):
     modules = ("skrl",)
     install = "mjtrain-learners[skrl]"
     format = "skrl"
-    module: str
-    """The module whose `make_learner` builds the learner."""
 
-    def start(self, context: RankContext) -> "Build":
-        """Import skrl, and return what builds the learner."""
-        _start_skrl(context)
-        return importlib.import_module(self.module).make_learner
+    def start(self, context: RankContext) -> None:
+        """Import skrl, and tell it which rank this is.
+
+        With these variables skrl would start a process group over NCCL when it is imported, and one of JAX where its
+        own launcher has started the ranks. They have theirs already, over any backend.
+        """
+        with environment(dict.fromkeys(_HIDDEN)):
+            import skrl
+        skrl.logger.setLevel(logging.WARNING)
+        torch: object = skrl.config.torch
+        vars(torch).update(
+            _rank=context.rank,
+            _local_rank=context.local_rank,
+            _world_size=context.world_size,
+            _is_distributed=context.is_distributed,
+            _device=context.device,
+        )
 
 
 class SkrlOnTorch(SkrlLibrary):
@@ -42,31 +46,6 @@ class SkrlOnTorch(SkrlLibrary):
         check_settings(config.learner.settings, OWN_SETTINGS, "skrl")
         check_own(config.agent, config.learner.settings, config.num_envs, world_size)
         return notes
-
-
-def _start_skrl(context: RankContext) -> None:
-    """Import skrl, and tell it which rank this is.
-
-    With these variables skrl would start a process group over NCCL when it is imported, and one of JAX where its own
-    launcher has started the ranks. They have theirs already, over any backend.
-
-    Args:
-        context: This rank. With several ranks, the process group must be up.
-    """
-    hidden = {name: os.environ.pop(name) for name in _HIDDEN if name in os.environ}
-    try:
-        import skrl
-    finally:
-        os.environ.update(hidden)
-    skrl.logger.setLevel(logging.WARNING)
-    torch: object = skrl.config.torch
-    vars(torch).update(
-        _rank=context.rank,
-        _local_rank=context.local_rank,
-        _world_size=context.world_size,
-        _is_distributed=context.is_distributed,
-        _device=context.device,
-    )
 
 
 LIBRARY = SkrlOnTorch()
