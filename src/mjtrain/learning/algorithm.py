@@ -27,6 +27,8 @@ class Algorithm(Protocol):
 
     Tensors are on the device of the rank. Where a state is asked for, arrays of numpy do as well as tensors: the loop
     saves arrays as tensors.
+
+    A class may inherit from this one, and need not define `begin`, `rank_state` and `load_rank_state` then.
     """
 
     collectives: Collectives
@@ -38,7 +40,7 @@ class Algorithm(Protocol):
         ...
 
     def begin(self) -> None:
-        """Get ready for the first rollout, after whatever was restored.
+        """Get ready for the first rollout, after whatever was restored; by default there is nothing to do.
 
         Raises:
             RequestError: Something that was asked for is missing.
@@ -122,9 +124,9 @@ class Algorithm(Protocol):
         """Return what this rank alone has between two iterations, such as the memory of recurrent networks.
 
         Environments and the random numbers of torch, numpy and Python are saved by the loop, under "env" and "rng". A
-        line names what is lost under "memory" and "buffer" where environments start again.
+        line names what is lost under "memory" and "buffer" where environments start again. By default there is nothing.
         """
-        ...
+        return {}
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         """Restore what `rank_state` returned, on the CPU. Keys may be missing in files of earlier versions."""

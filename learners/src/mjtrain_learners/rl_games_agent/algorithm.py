@@ -16,37 +16,32 @@ from rl_games.common.ivecenv import IVecEnv
 from rl_games.common.schedulers import IdentityScheduler
 from rl_games.common.tr_helpers import DefaultRewardsShaper
 
-from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, TaskEnv, TrainingLoop
+from mjtrain.learning import AgentConfig, Algorithm, Collectives, Observations, RankContext, TaskEnv, TrainingLoop
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.rl_games_agent.agent import JobAgent
 from mjtrain_learners.rl_games_agent.translation import translate
 from mjtrain_learners.weights import broadcast_modules, load_modules, load_optimizer
 
 
-class RlGamesAlgorithm:
+class RlGamesAlgorithm(Algorithm):
     """`learning.algorithm.Algorithm` with rl_games' PPO."""
 
     def __init__(self, agent: JobAgent, collectives: Collectives, inputs: Inputs) -> None:
         """Take an agent."""
         self.collectives = collectives
         self._agent = agent
-        self._groups = {"obs": inputs.groups["actor"]}
+        self._inputs = inputs
         self._networks: dict[str, torch.nn.Module] = {"model": agent.model}
         self._optimizers = {"optimizer": agent.optimizer}
         if agent.has_central_value:
-            self._groups["states"] = inputs.groups["critic"]
             self._networks["central_value"] = agent.central_value_net.model
             self._optimizers["central_value_optimizer"] = agent.central_value_net.optimizer
-        self._widths = inputs.widths
         self._kl: torch.Tensor | None = None
 
     @property
     def learning_rate(self) -> float:
         """Step size of the optimiser now; that of a central value is another one."""
         return self._agent.last_lr
-
-    def begin(self) -> None:
-        """Do nothing: an agent is ready."""
 
     def broadcast(self) -> None:
         """Give all ranks the networks and normalisers of rank 0."""
@@ -57,10 +52,8 @@ class RlGamesAlgorithm:
         return self._agent.act(self._gather(observations))
 
     def _gather(self, observations: Observations) -> dict[str, torch.Tensor]:
-        """Return what rl_games calls obs and states: what actor and critic read."""
-        return {
-            name: torch.cat([observations[group] for group in groups], dim=1) for name, groups in self._groups.items()
-        }
+        """Return what rl_games calls obs and states: what actor and critic read; states are for a central value."""
+        return dict(zip(("obs", "states"), self._inputs.split(observations), strict=True))
 
     def process_env_step(
         self,
@@ -83,12 +76,8 @@ class RlGamesAlgorithm:
 
     def rollout_observations(self) -> Mapping[str, torch.Tensor]:
         """Return the observations of the rollout by group, shape (num_steps, num_envs, size)."""
-        found = {}
-        for name, stored in (("obs", "obses"), ("states", "states")):
-            if name in self._groups:
-                groups = self._groups[name]
-                found |= zip(groups, self._kept[stored].split([self._widths[g] for g in groups], dim=-1), strict=True)
-        return found
+        kept = self._kept  # without a central value, the critic reads what the actor does
+        return self._inputs.by_group(lambda name: kept[name if name in kept else "obses"])
 
     def update(self) -> dict[str, float]:
         """Learn from the rollout, and return the losses, without their weights in the sum."""
@@ -140,13 +129,6 @@ class RlGamesAlgorithm:
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take the networks and normalisers of a checkpoint; nothing changes if they do not fit."""
         load_modules(self._networks, content, path)
-
-    def rank_state(self) -> dict[str, Any]:
-        """Return nothing: a rank has nothing of its own between two iterations."""
-        return {}
-
-    def load_rank_state(self, state: dict[str, Any]) -> None:
-        """Do nothing, see `rank_state`."""
 
 
 def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:

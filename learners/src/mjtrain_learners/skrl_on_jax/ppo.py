@@ -20,6 +20,7 @@ from skrl.resources.schedulers.jax import KLAdaptiveLR
 
 from mjtrain.learning import (
     AgentConfig,
+    Algorithm,
     Collectives,
     Observations,
     RankContext,
@@ -106,7 +107,7 @@ _NORMALISERS = ("observation_preprocessor", "state_preprocessor", "value_preproc
 _OPTIMISERS = ("policy_optimizer", "value_optimizer")
 
 
-class SkrlJaxAlgorithm:
+class SkrlJaxAlgorithm(Algorithm):
     """`learning.algorithm.Algorithm` with skrl's PPO on JAX."""
 
     def __init__(self, ppo: JobPpo, collectives: Collectives, inputs: Inputs) -> None:
@@ -127,9 +128,6 @@ class SkrlJaxAlgorithm:
     def learning_rate(self) -> float:
         """Step size of the optimisers now."""
         return float(self._ppo.policy_learning_rate)
-
-    def begin(self) -> None:
-        """Do nothing: an agent is ready."""
 
     def broadcast(self) -> None:
         """Give all ranks the models and normalisers of rank 0."""

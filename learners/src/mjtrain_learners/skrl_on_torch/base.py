@@ -11,7 +11,7 @@ from skrl.models.torch import DeterministicMixin, GaussianMixin, Model
 from skrl.resources.preprocessors.torch import RunningStandardScaler
 from torch import nn
 
-from mjtrain.learning import Collectives, ModelConfig, Observations, RankContext
+from mjtrain.learning import Algorithm, Collectives, ModelConfig, Observations, RankContext
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.mlp_library import make_layers
 from mjtrain_learners.weights import broadcast_modules, load_modules
@@ -126,7 +126,7 @@ def fill_in_scalers(
             options[f"{name}_preprocessor_kwargs"] |= {"size": size, "device": context.device, **shared}
 
 
-class SkrlBase:
+class SkrlBase(Algorithm):
     """The part of a `learning.algorithm.Algorithm` that all of skrl's agents share."""
 
     learned: tuple[str, ...]
@@ -141,9 +141,6 @@ class SkrlBase:
         self._actions: torch.Tensor | None = None
         agent.init()
         agent.enable_training_mode(True)
-
-    def begin(self) -> None:
-        """Do nothing: an agent is ready."""
 
     def broadcast(self) -> None:
         """Give all ranks the models and normalisers of rank 0."""

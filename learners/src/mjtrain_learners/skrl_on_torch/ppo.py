@@ -164,13 +164,6 @@ class SkrlAlgorithm(SkrlBase):
         load_optimizer(self._ppo.optimizer, content["optimizer"], keeps_rate=self._ppo.scheduler is None)
         self._ppo.scaler.load_state_dict(content["scaler"])
 
-    def rank_state(self) -> dict[str, Any]:
-        """Return nothing: a rank has nothing of its own between two iterations."""
-        return {}
-
-    def load_rank_state(self, state: dict[str, Any]) -> None:
-        """Do nothing, see `rank_state`."""
-
 
 def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:
     """Build skrl's PPO in the training loop; skrl has been told of the rank."""
