@@ -8,15 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from mjtrain.learning import AgentConfig, CheckpointError, RequestError
+from mjtrain.learning import AgentConfig, CheckpointError, Policy, RequestError
 from mjtrain_learners.mlp_library import make_activation, make_layers
 from mjtrain_learners.weights import Weights, check_shapes
 
 
-class MlpPolicy:
+class MlpPolicy(Policy):
     """`learner.Policy` with layers of torch: the mean action, no exploration noise, the normaliser inside."""
-
-    estimated_group: str | None = None
 
     def __init__(
         self,
@@ -32,16 +30,9 @@ class MlpPolicy:
             observations: What the environment observes, by group; shape (num_envs, size) each.
             read: Finds the weights in a checkpoint; raises a KeyError if they are not there.
             output_activation: What the last layer's outputs go through.
-
-        Raises:
-            RequestError: The network asks for an observation group that the environment does not have.
         """
         groups = agent.obs_groups["actor"]
-        for group in groups:
-            if group not in observations:
-                raise RequestError(
-                    f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}"
-                )
+        self.estimated_group = None
         self.inputs = {group: tuple(observations[group].shape[1:]) for group in groups}
         self.dtypes = {group: observations[group].dtype for group in groups}
         self.iteration = 0
@@ -77,20 +68,9 @@ class MlpPolicy:
         """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, size)."""
         return self._network(torch.cat([observations[group] for group in self.inputs], dim=1))
 
-    def estimate(self) -> torch.Tensor:
-        """Raise a RequestError, as there is nothing that is estimated."""
-        raise RequestError("the policy estimates nothing")
-
-    def reset(self, done: torch.Tensor | None) -> None:
-        """Do nothing: the network has no memory."""
-
     def to_onnx_module(self) -> nn.Module:
         """Return a module for torch.onnx.export; see `learner.Policy`."""
         return copy.deepcopy(self._network).cpu().eval()
-
-    def to_script_module(self) -> nn.Module:
-        """Return a module for torch.jit; see `learner.Policy`."""
-        return self.to_onnx_module()
 
 
 class _Actor(nn.Module):

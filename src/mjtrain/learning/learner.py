@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 import torch
 
+from mjtrain.runtime.errors import RequestError
+
 
 @dataclass(kw_only=True)
 class IterationResult:
@@ -117,7 +119,11 @@ class Learner(Protocol):
 
 
 class Policy(Protocol):
-    """A trained policy, for use without training: no exploration noise, its normaliser inside."""
+    """A trained policy, for use without training: no exploration noise, its normaliser inside.
+
+    A class may inherit from this one. It need not define `reset` then if it remembers nothing, `estimate` if it
+    estimates nothing, nor `to_script_module` if one module serves both.
+    """
 
     inputs: dict[str, tuple[int, ...]]
     """Shape of one environment's observation in each group that the network reads, in order: (size,) of a flat group,
@@ -150,7 +156,7 @@ class Policy(Protocol):
 
     def estimate(self) -> torch.Tensor:
         """Return what the last call's observations tell of `estimated_group`, in its units. Shape (num_envs, size)."""
-        ...
+        raise RequestError("the policy estimates nothing")
 
     def reset(self, done: torch.Tensor | None) -> None:
         """Reset the memory of the masked environments, if the network has one. Boolean, shape (num_envs,).
@@ -171,4 +177,4 @@ class Policy(Protocol):
 
     def to_script_module(self) -> torch.nn.Module:
         """Return a module for torch.jit on the CPU; inputs, output and errors as those of `to_onnx_module`."""
-        ...
+        return self.to_onnx_module()

@@ -91,7 +91,14 @@ def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learn
 def make_policy(
     agent: AgentConfig, learner: LearnerConfig, observations: "dict[str, torch.Tensor]", num_actions: int
 ) -> "Policy":
-    """Build what was learned, with random weights until `load`, for observations by group, (num_envs, *shape) each."""
+    """Build what was learned, with random weights until `load`, for observations by group, (num_envs, *shape) each.
+
+    Raises:
+        RequestError: The network asks for an observation group that the environment does not have.
+    """
+    for group in agent.obs_groups.get("actor", ()):
+        if group not in observations:
+            raise RequestError(f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}")
     _defer_imports()
     return find_library(learner.name).make_policy(agent, learner.settings, observations, num_actions)
 

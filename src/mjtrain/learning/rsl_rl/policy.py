@@ -38,11 +38,6 @@ class ActorPolicy:
                 height, width) for images.
         """
         groups = config.obs_groups["actor"]
-        for group in groups:
-            if group not in observations:
-                raise RequestError(
-                    f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}"
-                )
         plain = to_plain(config)
         own = settings.get("student" if isinstance(config.algorithm, ImitationConfig) else "actor", {})
         make_actor, options = resolve_class(merge_settings(resolve_model(plain["actor"]), own))
