@@ -7,7 +7,6 @@ import torch
 
 from mjtrain.env.base import TaskEnv
 
-_BOUNDS = "look for a reward or an observation without bounds"
 _ADVICE = "lower --agent.algorithm.learning-rate or --agent.algorithm.max-grad-norm"
 _LARGE = 1e6
 """Observations and rewards above this are more likely the cause than the learning rate."""
@@ -51,34 +50,43 @@ def _find_largest(env: TaskEnv, observations: Mapping[str, torch.Tensor]) -> dic
     return found
 
 
-def check_rollout(results: Mapping[str, torch.Tensor], iteration: int, find_terms: Callable[[], list[str]]) -> None:
-    """Raise a FloatingPointError unless what came of a rollout is finite. Asks the device for one answer."""
+def check_rollout(
+    results: Mapping[str, torch.Tensor],
+    iteration: int,
+    env: TaskEnv,
+    observations: Callable[[], Mapping[str, torch.Tensor]],
+) -> None:
+    """Raise a FloatingPointError unless what came of a rollout is finite. Asks the device for one answer.
+
+    Observations are only asked for to find the terms to blame; they and env are as of `find_broken_terms`.
+    """
     finite = torch.stack([result.isfinite().all() for result in results.values()]).tolist()
     if not all(finite):
         what = list(results)[finite.index(False)]
-        raise FloatingPointError(f"{what} are not finite in iteration {iteration}: {_blame(find_terms)}")
+        blamed = _blame(env, observations()) or "look for a reward or an observation without bounds"
+        raise FloatingPointError(f"{what} are not finite in iteration {iteration}: {blamed}")
 
 
 def check_losses(
     losses: Mapping[str, float],
     iteration: int,
-    find_terms: Callable[[], list[str]],
-    find_large: Callable[[], list[str]],
+    env: TaskEnv,
+    observations: Callable[[], Mapping[str, torch.Tensor]],
 ) -> None:
     """Raise a FloatingPointError unless the losses of an iteration are finite; arguments as of `check_rollout`."""
     for name, loss in losses.items():
         if not math.isfinite(loss):
-            large = find_large()
-            otherwise = (
-                f"{', '.join(large)} is too large to learn from: give it a scale or a clip" if large else _ADVICE
-            )
-            advice = _blame(find_terms, otherwise=otherwise)
-            raise FloatingPointError(f"the {name} loss is {loss} in iteration {iteration}: {advice}")
+            seen = observations()
+            advice = _blame(env, seen)
+            if not advice and (large := find_large_terms(env, seen)):
+                advice = f"{', '.join(large)} is too large to learn from: give it a scale or a clip"
+            raise FloatingPointError(f"the {name} loss is {loss} in iteration {iteration}: {advice or _ADVICE}")
 
 
-def _blame(find_terms: Callable[[], list[str]], otherwise: str = _BOUNDS) -> str:
-    names = find_terms()
-    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not finite" if names else otherwise
+def _blame(env: TaskEnv, observations: Mapping[str, torch.Tensor]) -> str:
+    """Name the terms that were not finite; empty where all were."""
+    names = find_broken_terms(env, observations)
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not finite" if names else ""
 
 
 def check_parameters(parameters: Iterable[tuple[str, torch.Tensor]], iteration: int) -> None:

@@ -11,13 +11,7 @@ import torch
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.catalog import is_same_task
 from mjtrain.learning.algorithm import Algorithm
-from mjtrain.learning.divergence import (
-    check_losses,
-    check_parameters,
-    check_rollout,
-    find_broken_terms,
-    find_large_terms,
-)
+from mjtrain.learning.divergence import check_losses, check_parameters, check_rollout
 from mjtrain.learning.drift import check_drift
 from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.metrics import JobMetrics
@@ -87,7 +81,7 @@ class TrainingLoop:
             collectives.pop_waited_s()  # what came before belongs to no iteration's learning
             with torch.inference_mode():
                 results = algorithm.finish_rollout(env.observe())
-            check_rollout(results, self.iteration + 1, self._find_broken_terms)
+            check_rollout(results, self.iteration + 1, env, algorithm.rollout_observations)
             try:
                 losses = algorithm.update()
             except RuntimeError:  # such as torch's where it draws from a distribution that is not finite
@@ -98,7 +92,7 @@ class TrainingLoop:
             learn_time_s = self._now() - collected - wait_time_s
             self.iteration += 1
             self.env_steps_total += self.env_steps_per_iteration
-            check_losses(losses, self.iteration, self._find_broken_terms, self._find_large_terms)
+            check_losses(losses, self.iteration, env, algorithm.rollout_observations)
             check_parameters(algorithm.parameters(), self.iteration)
             metrics = {
                 "iteration": self.iteration,
@@ -142,12 +136,6 @@ class TrainingLoop:
                 self.after_step()
             self._algorithm.process_env_step(observations, rewards, terminated, truncated)
             heartbeat.beat()
-
-    def _find_broken_terms(self) -> list[str]:
-        return find_broken_terms(self._env, self._algorithm.rollout_observations())
-
-    def _find_large_terms(self) -> list[str]:
-        return find_large_terms(self._env, self._algorithm.rollout_observations())
 
     def agree(self, yes: bool) -> bool:
         """Tell whether all ranks say yes; every rank must call it."""
