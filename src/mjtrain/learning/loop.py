@@ -39,8 +39,6 @@ class TrainingLoop:
         """Iterations done."""
         self.env_steps_total = 0
         """Env steps done, summed over ranks."""
-        self.begins_with_random_weights = True
-        """Whether the networks are still those that were built, and of no checkpoint."""
         self.after_step: Callable[[], None] | None = None
         """Called after each env step; it must not wait for the device, nor draw random numbers."""
         self._env = env
@@ -182,7 +180,6 @@ class TrainingLoop:
             raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
         check_recorded_learner(content, path, self.learner)
         self._algorithm.load_state_dict(content, path)
-        self.begins_with_random_weights = False
         self.iteration = content["iter"]
         self.env_steps_total = content["infos"]["env_steps_total"]
         self._metrics.last_episodes = content["last_episodes"]
@@ -227,7 +224,6 @@ class TrainingLoop:
             if "critic_state_dict" not in content:
                 raise RequestError(f"--load-critic {critic}: has no critic; give a run that learned by PPO")
             self._algorithm.load_weights({"critic_state_dict": content["critic_state_dict"]}, critic)
-        self.begins_with_random_weights = False
         if self._context.is_distributed:
             self._algorithm.broadcast()
 

@@ -1,6 +1,6 @@
 """RSL-RL's PPO and distillation, as the training loop calls them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,10 @@ from mjtrain.runtime.rank import RankContext
 class RslRlAlgorithm:
     """`learning.algorithm.Algorithm` with one of RSL-RL's algorithms, or a class that takes the place of one."""
 
-    def __init__(self, context: RankContext, alg: PPO | Distillation) -> None:
+    def __init__(
+        self, context: RankContext, alg: PPO | Distillation, imitate: Callable[[Collectives], None] | None = None
+    ) -> None:
+        """Take an algorithm, and what fits its actor before the first rollout if no weights were loaded until then."""
         self.networks: dict[str, MLPModel] = (
             {"actor": alg._raw_student, "teacher": alg._raw_teacher}
             if isinstance(alg, Distillation)
@@ -43,6 +46,7 @@ class RslRlAlgorithm:
         own = Collectives(context.device)  # for an algorithm that brings none
         self.collectives = alg.collectives if isinstance(alg, Ppo | Distillation) else own
         self._alg = alg
+        self._imitate = imitate
         self._context = context
         self._packed: tuple[Observations | None, TensorDict | None] = (None, None)
         if isinstance(alg, Ppo | Distillation):
@@ -55,7 +59,14 @@ class RslRlAlgorithm:
         return self._alg.learning_rate
 
     def begin(self) -> None:
-        """Switch to training; raises a RequestError if a distillation has no teacher."""
+        """Imitate a controller, if that is asked for, and switch to training.
+
+        Raises:
+            RequestError: A distillation has no teacher.
+        """
+        if self._imitate is not None:
+            self._imitate(self.collectives)
+            self._imitate = None
         if self._context.is_main and isinstance(self._alg, Distillation) and not self._alg.teacher_loaded:
             raise RequestError("--agent.algorithm.teacher-run: the teacher is not there any more, nor in a checkpoint")
         self._alg.train_mode()
@@ -121,6 +132,7 @@ class RslRlAlgorithm:
         """Continue from a checkpoint; see `Algorithm`."""
         asked = self._alg.learning_rate
         load_networks(self._alg, content, path, self.networks, optimizer=True)
+        self._imitate = None
         adapts = getattr(self._alg, "schedule", None) == "adaptive"  # RSL-RL's own PPO
         if getattr(self._alg, "adapts_rate", adapts):
             self._alg.learning_rate = content["learning_rate"]
@@ -133,6 +145,7 @@ class RslRlAlgorithm:
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take the networks of a checkpoint; see `Algorithm`."""
         load_networks(self._alg, content, path, weights_of(self._alg, content), optimizer=False)
+        self._imitate = None
 
     def rank_state(self) -> dict[str, Any]:
         """Return what recurrent networks remember, the sums of this rank's RND rewards, and the buffer of DAgger."""

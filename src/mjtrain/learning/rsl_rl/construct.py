@@ -3,7 +3,8 @@
 import contextlib
 import copy
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,13 +18,11 @@ from mjtrain.config import (
     ImitationConfig,
     PpoConfig,
     SymmetryConfig,
-    WarmStartConfig,
     merge_settings,
     to_plain,
 )
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
-from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.loop import TrainingLoop
 from mjtrain.learning.rsl_rl.algorithm import RslRlAlgorithm
 from mjtrain.learning.rsl_rl.distillation import Distillation
@@ -163,17 +162,12 @@ class Runner(TrainingLoop):
         self.env = VecEnvAdapter(env)
         """The environments as RSL-RL sees them."""
         self.alg = make_algorithm(context, self.env, config, settings)
-        algorithm = RslRlAlgorithm(context, self.alg)
+        imitate = None
+        if isinstance(config.algorithm, PpoConfig) and config.algorithm.warm_start.controller:
+            assert isinstance(env, Env), "others are refused before"
+            assert isinstance(self.alg, PPO)
+            imitate = partial(imitate_controller, self.alg, env, config.algorithm.warm_start, context)
+        algorithm = RslRlAlgorithm(context, self.alg, imitate)
         self.networks = algorithm.networks
         """Its networks by name, not compiled: actor, and critic or teacher."""
-        self._controller = config.algorithm.warm_start if isinstance(config.algorithm, PpoConfig) else WarmStartConfig()
         super().__init__(context, env, algorithm, config.num_steps_per_env, "rsl_rl")
-
-    def iterate(self, last_iteration: int) -> Iterator[IterationResult]:
-        """Learn, after imitating a controller where the run begins with random weights; see `TrainingLoop.iterate`."""
-        if self._controller.controller and self.begins_with_random_weights:
-            assert isinstance(self._env, Env), "others are refused before"
-            assert isinstance(self.alg, PPO)
-            imitate_controller(self.alg, self._env, self._controller, self._context, self._algorithm.collectives)
-            self.begins_with_random_weights = False
-        yield from super().iterate(last_iteration)
