@@ -1,4 +1,4 @@
-"""From an agent's config to skrl's settings; pure."""
+"""What skrl's agents on PyTorch and on JAX share: settings, from an agent's config, and how agents are called."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -107,17 +107,54 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int, wo
             raise RequestError(f"--learner-config {part}_kwargs: has no effect without a {part}")
 
 
-def update_ppo(ppo: Any, now: Mapping[str, int]) -> tuple[dict[str, float], float]:
-    """Have skrl's PPO learn from its memory, on PyTorch or JAX.
+NOW: Any = {"timestep": 0, "timesteps": 0}
+"""Of no consequence: skrl's schedules by time are not used."""
 
-    Args:
-        now: What skrl asks for of the progress of a training.
+
+def record_transition(
+    agent: Any,
+    before: tuple[Any, Any],
+    actions: Any,
+    rewards: Any,
+    after: tuple[Any, Any],
+    terminated: Any,
+    truncated: Any,
+) -> None:
+    """Hand a transition to an agent of skrl: observations and states before and after it, shape (num_envs, size) each.
+
+    Actions: shape (num_envs, num_actions); rewards and ends: shape (num_envs, 1).
+    """
+    agent.record_transition(
+        observations=before[0],
+        states=before[1],
+        actions=actions,
+        rewards=rewards,
+        next_observations=after[0],
+        next_states=after[1],
+        terminated=terminated,
+        truncated=truncated,
+        infos={},
+        **NOW,
+    )
+
+
+def describe_scaler(agent: Any) -> dict[str, Any]:
+    """Return what a checkpoint needs beside the statistics of an agent's normaliser of observations, if it has one."""
+    scaler = agent.checkpoint_modules.get("observation_preprocessor")
+    if scaler is None:
+        return {}
+    options = {"epsilon": scaler.epsilon, "clip_threshold": scaler.clip_threshold}
+    return {"observation_preprocessor_options": options}
+
+
+def update_ppo(ppo: Any) -> tuple[dict[str, float], float]:
+    """Have skrl's PPO learn from its memory.
 
     Returns:
         The losses, without their weights in the sum, and the standard deviation of actions.
     """
     ppo.enable_models_training_mode(True)
-    ppo.update(**now)
+    ppo.update(**NOW)
     ppo.enable_models_training_mode(False)
     tracked = {name: values[-1] for name, values in ppo.tracking_data.items()}
     ppo.tracking_data.clear()

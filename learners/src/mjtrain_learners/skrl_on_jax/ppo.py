@@ -30,7 +30,7 @@ from mjtrain.learning import (
 )
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.skrl_on_jax.models import Actor, Critic, JobScaler, from_named, to_jax, to_named, to_torch
-from mjtrain_learners.skrl_settings import translate, update_ppo
+from mjtrain_learners.skrl_settings import NOW, describe_scaler, record_transition, translate, update_ppo
 from mjtrain_learners.weights import check_normalisers, check_shapes
 
 
@@ -99,9 +99,6 @@ def _replaced(steps: dict[str, Callable[..., Any]]) -> Iterator[None]:
             setattr(ppo, name, original)
 
 
-_NOW: Any = {"timestep": 0, "timesteps": 0}
-"""Of no consequence: skrl's schedules by time are not used."""
-
 _MODELS = {"policy": "actor", "value": "critic"}
 _NORMALISERS = ("observation_preprocessor", "state_preprocessor", "value_preprocessor")
 _OPTIMISERS = ("policy_optimizer", "value_optimizer")
@@ -154,7 +151,7 @@ class SkrlJaxAlgorithm(Algorithm):
         self._seen = self._split(observations)
         self._policy._g_i = self._num_draws  # skrl counts draws, and each time that XLA compiles an update as one
         self._num_draws += 1
-        self._actions, _ = self._ppo.act(*self._seen, **_NOW)
+        self._actions, _ = self._ppo.act(*self._seen, **NOW)
         return to_torch(self._actions)
 
     def _split(self, observations: Observations) -> tuple[jax.Array, jax.Array]:
@@ -172,19 +169,9 @@ class SkrlJaxAlgorithm(Algorithm):
         ppo: Any = self._ppo
         assert self._seen is not None
         after = self._split(observations)
-        cut_off = to_jax(truncated.unsqueeze(1))
-        ppo.record_transition(
-            observations=self._seen[0],
-            states=self._seen[1],
-            actions=self._actions,
-            rewards=to_jax(rewards.unsqueeze(1)) + ppo.cfg.discount_factor * ppo._current_values * cut_off,
-            next_observations=after[0],
-            next_states=after[1],
-            terminated=to_jax((terminated | truncated).unsqueeze(1)),
-            truncated=cut_off & False,
-            infos={},
-            **_NOW,
-        )
+        cut_off, done = to_jax(truncated.unsqueeze(1)), to_jax((terminated | truncated).unsqueeze(1))
+        bootstrapped = to_jax(rewards.unsqueeze(1)) + ppo.cfg.discount_factor * ppo._current_values * cut_off
+        record_transition(ppo, self._seen, self._actions, bootstrapped, after, done, cut_off & False)
 
     def finish_rollout(self, observations: Observations) -> Mapping[str, torch.Tensor]:  # noqa: ARG002
         """Return what must be finite; skrl's update computes the returns."""
@@ -196,7 +183,7 @@ class SkrlJaxAlgorithm(Algorithm):
 
     def update(self) -> dict[str, float]:
         """Learn from the rollout, and return the losses, without their weights in the sum."""
-        losses, self._action_std = update_ppo(self._ppo, _NOW)
+        losses, self._action_std = update_ppo(self._ppo)
         return losses
 
     def pop_means(self) -> dict[str, torch.Tensor | float | None]:
@@ -216,11 +203,7 @@ class SkrlJaxAlgorithm(Algorithm):
         """Return models, normalisers and optimisers."""
         state: dict[str, Any] = {name: to_named(tree) for name, tree in self._learned().items()}
         state |= {name: to_named(getattr(self._ppo, name).state) for name in _OPTIMISERS}
-        scaler = self._ppo.checkpoint_modules.get("observation_preprocessor")
-        if scaler is not None:
-            options = {"epsilon": scaler.epsilon, "clip_threshold": scaler.clip_threshold}
-            state["observation_preprocessor_options"] = options
-        return state
+        return state | describe_scaler(self._ppo)
 
     def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
         """Continue from a checkpoint; see `Algorithm`."""

@@ -14,6 +14,7 @@ from torch import nn
 from mjtrain.learning import Algorithm, Collectives, ModelConfig, Observations, RankContext
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.mlp_library import make_layers
+from mjtrain_learners.skrl_settings import NOW, describe_scaler
 from mjtrain_learners.weights import broadcast_modules, load_modules
 
 
@@ -106,10 +107,6 @@ class Critic(DeterministicMixin, JobModel):
         return self.layers(inputs["states"]), {}
 
 
-NOW: Any = {"timestep": 0, "timesteps": 0}
-"""Of no consequence: skrl's schedules by time are not used."""
-
-
 def fill_in_scalers(
     options: dict[str, Any], sizes: Mapping[str, int], context: RankContext, collectives: Collectives
 ) -> None:
@@ -156,37 +153,10 @@ class SkrlBase(Algorithm):
         assert self._actions is not None
         return self._actions
 
-    def _record(
-        self,
-        rewards: torch.Tensor,
-        after: tuple[torch.Tensor, torch.Tensor],
-        terminated: torch.Tensor,
-        truncated: torch.Tensor,
-    ) -> None:
-        """Hand a transition to skrl. Rewards and ends: shape (num_envs, 1); after: what `Inputs.split` returns."""
-        assert self._seen is not None
-        self._agent.record_transition(
-            observations=self._seen[0],
-            states=self._seen[1],
-            actions=self._actions,
-            rewards=rewards,
-            next_observations=after[0],
-            next_states=after[1],
-            terminated=terminated,
-            truncated=truncated,
-            infos={},
-            **NOW,
-        )
-
     def _modules_state(self) -> dict[str, Any]:
         """Return models, normalisers, what a policy needs to know of them, and the scale of mixed precision."""
         state: dict[str, Any] = {name: module.state_dict() for name, module in self._learned().items()}
-        state["scaler"] = self._agent.scaler.state_dict()
-        scaler = self._agent.checkpoint_modules.get("observation_preprocessor")
-        if scaler is not None:
-            options = {"epsilon": scaler.epsilon, "clip_threshold": scaler.clip_threshold}
-            state["observation_preprocessor_options"] = options
-        return state
+        return state | {"scaler": self._agent.scaler.state_dict(), **describe_scaler(self._agent)}
 
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take the models and normalisers of a checkpoint; nothing changes if they do not fit."""

@@ -23,8 +23,8 @@ from mjtrain.learning import (
     normalise,
 )
 from mjtrain_learners.inputs import Inputs
-from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Critic, SkrlBase, fill_in_scalers
-from mjtrain_learners.skrl_settings import translate, update_ppo
+from mjtrain_learners.skrl_on_torch.base import Actor, Critic, SkrlBase, fill_in_scalers
+from mjtrain_learners.skrl_settings import record_transition, translate, update_ppo
 from mjtrain_learners.weights import load_optimizer
 
 
@@ -107,9 +107,11 @@ class SkrlAlgorithm(SkrlBase):
         """
         values: torch.Tensor | None = self._ppo._current_values
         assert values is not None
+        assert self._seen is not None
         bootstrapped = rewards.unsqueeze(1) + self._ppo.cfg.discount_factor * values * truncated.unsqueeze(1)
         done = (terminated | truncated).unsqueeze(1)
-        self._record(bootstrapped, self._inputs.split(observations), done, torch.zeros_like(done))
+        after, never = self._inputs.split(observations), torch.zeros_like(done)
+        record_transition(self._ppo, self._seen, self._actions, bootstrapped, after, done, never)
 
     def finish_rollout(self, observations: Observations) -> Mapping[str, torch.Tensor]:  # noqa: ARG002
         """Return what must be finite; skrl's update computes the returns."""
@@ -126,7 +128,7 @@ class SkrlAlgorithm(SkrlBase):
 
     def update(self) -> dict[str, float]:
         """Learn from the rollout, and return the losses, without their weights in the sum."""
-        losses, self._action_std = update_ppo(self._ppo, NOW)
+        losses, self._action_std = update_ppo(self._ppo)
         return losses
 
     def pop_means(self) -> dict[str, torch.Tensor | float | None]:

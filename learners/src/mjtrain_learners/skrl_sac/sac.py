@@ -11,8 +11,9 @@ from skrl.memories.torch import RandomMemory
 
 from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, RequestError, TaskEnv, TrainingLoop
 from mjtrain_learners.inputs import Inputs
-from mjtrain_learners.skrl_on_torch.base import NOW, Actor, Critic, SkrlBase, fill_in_scalers
+from mjtrain_learners.skrl_on_torch.base import Actor, Critic, SkrlBase, fill_in_scalers
 from mjtrain_learners.skrl_sac import translate
+from mjtrain_learners.skrl_settings import NOW, record_transition
 from mjtrain_learners.weights import load_optimizer
 
 
@@ -80,12 +81,12 @@ class SacAlgorithm(SkrlBase):
         that what would have followed is valued by what the critics know when the transition is learned from.
         """
         assert self._seen is not None
-        cut = truncated.unsqueeze(1)
+        end, cut = terminated.unsqueeze(1), truncated.unsqueeze(1)
         observed, states = (
             torch.where(cut, before, after)
             for before, after in zip(self._seen, self._inputs.split(observations), strict=True)
         )
-        self._record(rewards.unsqueeze(1), (observed, states), terminated.unsqueeze(1), cut)
+        record_transition(self._sac, self._seen, self._actions, rewards.unsqueeze(1), (observed, states), end, cut)
 
     def finish_rollout(self, observations: Observations) -> Mapping[str, torch.Tensor]:  # noqa: ARG002
         """Return what must be finite; skrl's update computes the rest."""
