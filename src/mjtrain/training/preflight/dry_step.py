@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from mjtrain.config import EnvConfig
@@ -17,7 +16,7 @@ from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.model import list_grounds
 from mjtrain.sim.robots.plausibility import NUM_STARTS, Plausibility, Starts
-from mjtrain.training.preflight.exploration import Extremes, explore
+from mjtrain.training.preflight.exploration import explore
 from mjtrain.training.preflight.idle_settings import find_idle_settings, find_missing_ground
 from mjtrain.training.preflight.term_guards import TermGuards, without_consequences
 from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems, without_idle_rewards
@@ -61,13 +60,12 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
     terms: a term that counts its calls there, or keeps tensors of another run, begins the training as if it were new.
     """
     check_terms(config)
-    problems: dict[str, str] = {}
+    guards, size = TermGuards(), None
+    problems = guards.problems
     wrong: list[str] = []
-    kept: dict[str, str] = {}
-    size = None
     with undisturbed(config):
         try:
-            size = _step_once(_shrink(config), problems, mirrored, wrong, kept)
+            size = _step_once(_shrink(config), guards, mirrored, wrong)
         except Exception as error:  # what follows from a term that is wrong; the term says more
             if not problems:
                 no_memory = isinstance(error, RuntimeError) and "allocate" in str(error)  # of torch or Warp
@@ -83,24 +81,19 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
     if wrong:
         raise RequestError.of(wrong)
     assert size is not None
-    warnings = [f"--env.{name}: {problem}" for name, problem in kept.items()]
+    warnings = [f"--env.{name}: {problem}" for name, problem in guards.kept.items()]
     return replace(size, warnings=(*warnings, *size.warnings, *find_missing_ground(config)))
 
 
-def _step_once(
-    config: EnvConfig, problems: dict[str, str], mirrored: tuple[str, ...], wrong: list[str], kept: dict[str, str]
-) -> TaskSize | None:
+def _step_once(config: EnvConfig, guards: TermGuards, mirrored: tuple[str, ...], wrong: list[str]) -> TaskSize | None:
     """Step once, and then, if all terms fit, look at what they are used for and how episodes begin."""
-    after: dict[str, np.ndarray] = {}
-    extremes = Extremes()
-    guards = TermGuards(problems, kept, after, extremes)
-    guarded = guards.guard_all(config)
+    guarded, problems = guards.guard_all(config), guards.problems
     engine = make_engine("native", config, NUM_ENVS, "cpu", num_threads=1)
     assert isinstance(engine, NativeEngine)
     env = None
     try:
         env = Env(guarded, engine, seed=0)
-        starts = Starts(default=engine.layout.default_qpos.double().numpy(), after=after)
+        starts = Starts(default=engine.layout.default_qpos.double().numpy(), after=guards.after)
         env.step(torch.zeros(NUM_ENVS, env.num_actions))
         for name, term in guarded.commands.items():
             for error in term.errors:
@@ -132,7 +125,7 @@ def _step_once(
         doubts = [*_find_doubts(config, env, engine, starts, wrong)]
         if not wrong:
             guards.quick = True
-            doubts += explore(config, env, problems, extremes)
+            doubts += explore(config, env, problems, guards.extremes)
             _call_when_due(guarded, env)
         return replace(size, warnings=(*size.warnings, *doubts))
     finally:

@@ -26,16 +26,17 @@ _UPSTREAM = ("commands.", "events.", "curriculum.")
 class TermGuards:
     """Replaces every function by one that notes what is wrong, and then returns something that fits."""
 
-    def __init__(
-        self, problems: dict[str, str], kept: dict[str, str], after: dict[str, np.ndarray], extremes: Extremes
-    ) -> None:
+    def __init__(self) -> None:
+        self.problems: dict[str, str] = {}
+        """What is wrong with a function, by the place of its term."""
+        self.kept: dict[str, str] = {}
+        """Which attributes of the environment a function keeps something in, by the place of its term."""
+        self.after: dict[str, np.ndarray] = {}
+        """Positions that each reset event has left at last. Shape (num_envs, nq)."""
+        self.extremes = Extremes()
         self.quick = False
         """Whether to skip undoing what functions write, because most of them write in their first calls."""
         self._added: set[str] = set()
-        self._extremes = extremes
-        self._problems = problems
-        self._kept = kept
-        self._after = after
 
     def guard_all(self, config: EnvConfig) -> EnvConfig:
         """Return a config with guarded functions."""
@@ -79,7 +80,7 @@ class TermGuards:
                 raise
             except BaseException as error:
                 env.read_only.restore(before)
-                self._problems.setdefault(name, _describe_error(func, error, env, params, args))
+                self.problems.setdefault(name, _describe_error(func, error, env, params, args))
                 return _substitute(kind, env, args)
             if before and isinstance(value, torch.Tensor):  # it may be a view of what is undone
                 value = value.clone()
@@ -94,9 +95,9 @@ class TermGuards:
             self._note_attributes(name, func, env, attributes)
             if problem is None:
                 if kind in ("observation", "reward"):
-                    self._extremes.add(name, value)
+                    self.extremes.add(name, value)
                 return value
-            self._problems.setdefault(name, f"{func.__name__}() {problem}")
+            self.problems.setdefault(name, f"{func.__name__}() {problem}")
             return _substitute(kind, env, args)
 
         return call
@@ -137,11 +138,11 @@ class TermGuards:
                     problem += "; write into it, as in worlds.qpos[:, 0] += …"
             self._note_attributes(name, func, env, attributes)
             if problem is not None:
-                self._problems.setdefault(name, problem)
+                self.problems.setdefault(name, problem)
                 worlds.qpos.copy_(before[0])
                 worlds.qvel.copy_(before[1])
             if mode == "reset":
-                self._after[term_name] = worlds.qpos.double().numpy()
+                self.after[term_name] = worlds.qpos.double().numpy()
 
         return call
 
@@ -149,7 +150,7 @@ class TermGuards:
         if len(vars(env)) != len(before) and (new := sorted(set(vars(env)) - set(before))):
             self._added.update(new)
             kept = " and ".join(f"env.{attribute}" for attribute in new)
-            self._kept.setdefault(name, f"{func.__name__}() keeps {kept}, which checkpoints do not save")
+            self.kept.setdefault(name, f"{func.__name__}() keeps {kept}, which checkpoints do not save")
 
 
 def _undo_replaced(env: Env, before: dict[str, Any], added: set[str]) -> str | None:
