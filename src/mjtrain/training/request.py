@@ -92,23 +92,18 @@ class TrainRequest:
     memory: MemoryNeed | None = None
     """What each rank needs; None where the robot is known only to the run that is resumed."""
 
-    @property
-    def device(self) -> str:
-        """Torch device of the first rank."""
-        return self.plan.ranks[0].device
-
     def describe(self, iterations_done: int = 0) -> str:
         """Say in a line what will run."""
         config, world_size = self.config, self.plan.world_size
         num_envs, num_steps = config.num_envs, config.agent.num_steps_per_env
         to_come = max(0, config.run.max_iterations - iterations_done)
-        engine, learner = f"{resolve_engine(config.run.engine, self.device)} engine", config.learner.name
+        engine, learner = f"{resolve_engine(config.run.engine, self.plan.device)} engine", config.learner.name
         if not isinstance(config.env, EnvConfig):
             engine = config.env.label
         with_learner = "" if learner == DEFAULT_LEARNER else f", learner {learner}"
         per_iteration = world_size * num_envs * num_steps
-        kind = self.device.partition(":")[0]
-        ranks = f"{count(world_size, 'rank')} on {self.device if world_size == 1 else kind}"
+        device = self.plan.device if world_size == 1 else self.plan.device.partition(":")[0]
+        ranks = f"{count(world_size, 'rank')} on {device}"
         rollout = f"{count(num_envs, 'env')} x {count(num_steps, 'step')}"
         return (
             f"{config.task}: {ranks} ({engine}{with_learner}) x {rollout} = "
@@ -148,11 +143,6 @@ class Draft:
 
     memory: MemoryNeed | None = None
     """See `TrainRequest.memory`."""
-
-    @property
-    def device(self) -> str:
-        """Torch device of the first rank."""
-        return self.plan.ranks[0].device
 
 
 def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
@@ -202,7 +192,7 @@ def _plan(config: TrainConfig, launch: LaunchConfig) -> LaunchPlan:
 
 def _fit_to_plan(config: TrainConfig, launch: LaunchConfig, plan: LaunchPlan) -> Draft:
     """Choose what depends on the ranks and their device."""
-    device = plan.ranks[0].device
+    device = plan.device
     if (chosen := choose_agent(config, device)) is not config:
         check_config(chosen, launch)
         config = chosen
@@ -226,7 +216,7 @@ def _check_faults(draft: Draft) -> Iterable[str]:
 
 def _check_run(draft: Draft) -> Iterable[str]:
     run = draft.config.run
-    resolve_engine(run.engine, draft.device)
+    resolve_engine(run.engine, draft.plan.device)
     name_run_dir(draft.config)  # checks --run-name
     if run.logger not in get_args(LoggerName):
         from mjtrain.training.reporting.log_writer import load_log_writer
@@ -247,7 +237,7 @@ def _check_run(draft: Draft) -> Iterable[str]:
 
 
 def _check_learner(draft: Draft) -> Iterable[str]:
-    draft.notices += check_learner(draft.config, draft.plan.world_size, draft.device)
+    draft.notices += check_learner(draft.config, draft.plan.world_size, draft.plan.device)
     return ()
 
 
@@ -306,7 +296,7 @@ def _check_memory_of_fewest(config: TrainConfig, size: "TaskSize", plan: LaunchP
     fewest, total = plan.least_world_size, config.run.num_envs_total
     if total is None or fewest == plan.world_size:
         return
-    config = fit_to_ranks(config, fewest, plan.ranks[0].device)[0]
+    config = fit_to_ranks(config, fewest, plan.device)[0]
     local_world_size = min(fewest, plan.ranks[0].local_world_size)
     need = find_memory_need(config, size, _find_available_memory(plan, local_world_size))
     check_memory(need, config, fewest, after_failures=True)

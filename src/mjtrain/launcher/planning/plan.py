@@ -151,6 +151,11 @@ class LaunchPlan:
         return self.ranks[0].world_size
 
     @property
+    def device(self) -> str:
+        """Torch device of the first rank."""
+        return self.ranks[0].device
+
+    @property
     def least_world_size(self) -> int:
         """Ranks that may be left of the whole job after failures."""
         if self.min_ranks is None and self.min_hosts is None:
@@ -159,9 +164,9 @@ class LaunchPlan:
 
     def local_gpus(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """Return the GPUs of the ranks of this host, as CUDA_VISIBLE_DEVICES names them; empty on the CPU."""
-        if self.gpus or self.ranks[0].device == "cpu":
+        if self.gpus or self.device == "cpu":
             return self.gpus
-        index = int(self.ranks[0].device.partition(":")[2] or 0)  # a rank in this process, which sees all GPUs
+        index = int(self.device.partition(":")[2] or 0)  # a rank in this process, which sees all GPUs
         visible = environ.get("CUDA_VISIBLE_DEVICES")
         entries = [str(index)] * (index + 1) if visible is None else visible.split(",")
         return tuple(entry.strip() for entry in entries[index : index + 1])

@@ -245,7 +245,8 @@ def _choose_cores() -> list[int]:
 
 def _check_memory(requests: Sequence[TrainRequest], num_slots: int) -> None:
     """Refuse more trials side by side than there is memory for, as far as a plan knows what a run needs."""
-    needs = [run.memory.total_bytes * run.plan.world_size for run in requests if run.memory and run.device == "cpu"]
+    on_cpu = [run for run in requests if run.plan.device == "cpu"]
+    needs = [run.memory.total_bytes * run.plan.world_size for run in on_cpu if run.memory]
     need, free = max(needs, default=0), available_memory()
     if need * num_slots > free:
         raise RequestError(
