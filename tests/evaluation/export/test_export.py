@@ -217,7 +217,8 @@ def test_images_are_inputs_of_their_own_and_described(tmp_path: Path) -> None:
     image = {"rgb": see(history=3, noise=20.0, shift=2), "depth": see("depth", delay=(0, 1))}
     image["own"] = ObservationTerm(func=_darker, params={"camera": "side"})
     task = make_vision_task(make_vision_env({"image": image}, size=16), reads=("actor", "image"))
-    exported = mjtrain.export(train_vision(task, tmp_path), observations=20)
+    run_dir = train_vision(task, tmp_path)
+    exported = mjtrain.export(run_dir, observations=20)
     session = onnxruntime.InferenceSession(exported.files["policy.onnx"], providers=["CPUExecutionProvider"])
     described = {entry.name: (entry.shape[1:], entry.type) for entry in session.get_inputs()}
     assert described == {"observations": ([4], "tensor(float)"), "image": ([13, 16, 16], "tensor(float)")}
@@ -234,6 +235,15 @@ def test_images_are_inputs_of_their_own_and_described(tmp_path: Path) -> None:
     assert depth["frame"]["channels"] == ["depth"]
     assert own["channels"] == [10, 13]
     assert "frame" not in own, "no picture of the camera is what this function returns"
+
+    policy = mjtrain.load_policy(run_dir)
+    given = {"actor": torch.zeros(2, 4), "image": torch.zeros(2, 13, 16, 16)}
+    with pytest.raises(
+        RequestError, match=r"group image are torch\.uint8; the policy reads float32, where colours are"
+    ):
+        policy({**given, "image": given["image"].to(torch.uint8)})
+    with pytest.raises(RequestError, match=r"and those of .*; give the same number of environments"):
+        policy({**given, "actor": given["actor"][:1]})
 
 
 @pytest.mark.process

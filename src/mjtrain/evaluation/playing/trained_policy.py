@@ -59,16 +59,21 @@ class TrainedPolicy:
             Actions of shape (num_envs, num_actions), float32: a tensor on the device of the observations, or an array.
 
         Raises:
-            RequestError: A group is missing, or has another shape; or an image of 0..255 is not uint8; or a recurrent
-                policy remembers another number of environments.
+            RequestError: A group is missing, or has another shape or number of environments; or an image of 0..255 is
+                not uint8, or one of float32 is; or a recurrent policy remembers another number of environments.
         """
         given = observations if isinstance(observations, Mapping) else self._split(observations)
         for name in self.inputs:
             if name not in given:
                 raise RequestError(f"observations have no group {name}; the policy reads {', '.join(self.inputs)}")
             self._check(name, given[name])
-        first = next(iter(self.inputs))
-        axes = tuple(given[first].shape[: -len(self.inputs[first])])
+        all_axes = {name: tuple(given[name].shape[: -len(shape)]) for name, shape in self.inputs.items()}
+        first, axes = next(iter(all_axes.items()))
+        if other := next((name for name in all_axes if all_axes[name] != axes), None):
+            raise RequestError(
+                f"observations of group {other} have the shape {tuple(given[other].shape)}, and those of {first} "
+                f"{tuple(given[first].shape)}; give the same number of environments"
+            )
         batch = {
             name: torch.as_tensor(given[name], dtype=self._policy.dtypes[name], device=self._device).reshape(-1, *shape)
             for name, shape in self.inputs.items()
@@ -103,6 +108,10 @@ class TrainedPolicy:
             )
         if is_uint8 and "uint8" not in str(given.dtype):
             raise RequestError(f"observations of group {name} are {given.dtype}; the policy reads uint8, 0 to 255")
+        if not is_uint8 and len(shape) > 1 and "uint8" in str(given.dtype):
+            raise RequestError(
+                f"observations of group {name} are {given.dtype}; the policy reads float32, where colours are 0 to 1"
+            )
 
     def reset(self, done: Any = None) -> None:
         """Forget what a recurrent policy remembers; others remember nothing.
