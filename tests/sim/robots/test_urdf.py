@@ -211,6 +211,18 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
         (LEG, {"full_effort_at": 0.0}, "^--full-effort-at 0: must be more than 0"),
         (LEG, {"damping_ratio": float("nan")}, "^--damping-ratio nan: must be at least 0"),
         (LEG.replace('"hip"', '"knee"'), {}, r"hopper\.urdf: .*repeated name 'knee'"),
+        (
+            LEG.replace('xyz="0.1 0 0"', 'xyz="${x} 0 0"'),
+            {},
+            r"has xacro expressions \(\$\{x\} 0 0\); expand them first",
+        ),
+        (LEG.replace('"0.3 0.2 0.1"', '"0,3 0,2 0,1"'), {}, "in attribute 'size' Element 'box'$"),
+        (LEG.replace('<mass value="1"/>', '<mass value="0"/>'), {}, "'thigh', .*; give this link an <inertial> with a"),
+        (
+            LEG.replace("</robot>", '<link name="lost"/></robot>'),
+            {},
+            "2 root links, base and lost; join them, or give --fix",
+        ),
         (CIRCLE, {}, "hopper: needs a revolute, continuous or prismatic joint that mimics no other"),
     ],
     ids=[
@@ -226,6 +238,10 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
         "effort",
         "damping",
         "twice",
+        "expression",
+        "commas",
+        "massless",
+        "roots",
         "circle",
     ],
 )
@@ -291,3 +307,22 @@ def test_check_robot_says_what_is_doubtful(tmp_path: Path, capsys: pytest.Captur
     assert "above the ground" in said
     assert "kp 9000 is too stiff" in said
     assert "the base went from a height of 3.000 m" in said
+
+
+def test_an_infinite_effort_is_no_limit(tmp_path: Path) -> None:
+    model, notes = import_leg(tmp_path, LEG.replace('effort="20"', 'effort="inf"'))
+    assert np.isfinite(model.actuator("hip").forcerange).all()
+    assert "no effort limit in the file, so one was guessed from the weight: hip" in notes
+
+
+def test_meshes_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for side, size in (("left", 0.1), ("right", 0.2)):
+        (tmp_path / "meshes" / side).mkdir(parents=True)
+        corners = "".join(f"v {x} {y} {z}\n" for x in (0, size) for y in (0, size) for z in (0, size))
+        (tmp_path / "meshes" / side / "part.obj").write_text(corners + "f 1 2 3\nf 5 6 7\nf 4 8 1\n")
+    text = LEG.replace("hopper/base.dae", "renamed/meshes/right/part.dae")
+    text = text.replace('<sphere radius="0.05"/>', '<mesh filename="package://renamed/meshes/left/part.obj"/>')
+    model, _ = import_leg(tmp_path, text)
+    meshes = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_MESH)
+    sizes = {model.body(model.geom_bodyid[geom]).name: model.geom_aabb[geom, 3:].max() for geom in meshes}
+    assert sizes["base"] == pytest.approx(2 * sizes["foot"])

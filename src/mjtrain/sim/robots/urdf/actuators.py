@@ -46,7 +46,7 @@ def choose_actuators(
             continue
         name, dof, is_hinge = model.joint(joint).name, int(model.jnt_dofadr[joint]), model.jnt_type[joint] == _HINGE
         effort = float(model.jnt_actfrcrange[joint, 1]) if model.jnt_actfrclimited[joint] else 0.0
-        if not effort > 0:
+        if not 0 < effort < math.inf:
             effort = _guess_effort(model, data, joint)
             unlimited.append(f"{name} {effort:.3g}")
         width = float(np.ptp(model.jnt_range[joint])) if model.jnt_limited[joint] else 0.0

@@ -53,7 +53,9 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
     except (RobotBundleError, ValueError) as error:
         if isinstance(error, RequestError):
             raise
-        raise RequestError(f"{file}: {' '.join(str(error).split())}") from error
+        words = " ".join(str(error).split())
+        hint = "; give this link an <inertial> with a mass" if "mjMINVAL" in words else ""
+        raise RequestError(f"{file}: {words}{hint}") from error
     try:
         for path, content in files.items():
             (out.parent / path).parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +80,13 @@ def _fix_or_free(spec: Any, config: ImportConfig, is_on_world: bool) -> list[str
         return ["base: the root link is fixed to the world"]
     if moving or not roots:
         return []
-    if is_on_world or len(roots) > 1 or roots[0].joints:
+    if len(roots) > 1 and not is_on_world:
+        names = " and ".join(root.name for root in roots)
+        raise RequestError(
+            f"{spec.modelname}: has {len(roots)} root links, {names}; join them, or give --fixed-base, which "
+            "fixes each to the world"
+        )
+    if is_on_world or roots[0].joints:
         return ["base: fixed, because the file hangs the robot on the link world"]
     name = free_name("root", spec.joints)
     roots[0].add_freejoint(name=name)

@@ -1,7 +1,9 @@
 """Read a URDF: MuJoCo does it, once the meshes are where the file says."""
 
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,10 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, bool, list[str]]:
     try:
         spec = mujoco.MjSpec.from_string(ET.tostring(root, encoding="unicode"))
     except ValueError as error:
-        raise RequestError(f"{file}: {' '.join(str(error).split())}") from error
+        words = re.sub(r", line \d+", "", " ".join(str(error).split()))  # of the text above, not of the file
+        if left := [value for element in root.iter() for value in element.attrib.values() if "${" in value]:
+            words = f"has xacro expressions ({left[0]}); expand them first: xacro {file.name} > robot.urdf"
+        raise RequestError(f"{file}: {words}") from error
     is_on_world = root.find("link[@name='world']") is not None and root.find("joint/child[@link='world']") is None
     return spec, is_on_world, notes
 
@@ -86,7 +91,7 @@ class _Meshes:
         self._folder = self._file.parent if config.mesh_dir is None else Path(config.mesh_dir).absolute()
         if not self._folder.is_dir():
             raise RequestError(f"--mesh-dir {config.mesh_dir}: no such folder")
-        self._by_name: dict[str, Path] | None = None
+        self._by_name: dict[str, list[Path]] | None = None
 
     def place(self, root: ET.Element) -> Iterator[str]:
         """Yield a line for meshes that were found elsewhere, and for those that are left out, which are removed."""
@@ -143,9 +148,20 @@ class _Meshes:
         if self._by_name is None:
             wide = self._config.mesh_dir is None and self._folder.name in ("urdf", "robots", "xacro")
             base = self._folder.parent if wide else self._folder
-            self._by_name = {path.name: path for path in sorted(base.rglob("*"), reverse=True) if path.is_file()}
-        found = self._by_name.get(relative.name)
-        if found is None:
-            siblings = (self._by_name.get(f"{relative.stem}{suffix}") for suffix in MESH_SUFFIXES)
-            return next((path for path in siblings if path is not None), None), True
-        return found, True
+            self._by_name = {}
+            for path in sorted(base.rglob("*")):
+                if path.is_file():
+                    self._by_name.setdefault(path.name, []).append(path)
+        names = [relative, *(relative.with_suffix(suffix) for suffix in MESH_SUFFIXES if relative.name)]
+        return next((path for name in names if (path := self._nearest(name)) is not None), None), True
+
+    def _nearest(self, relative: Path) -> Path | None:
+        """Return the file of this name whose folders have the most names in common with the path in the URDF."""
+        assert self._by_name is not None
+        found = self._by_name.get(relative.name, [])
+        return max(found, key=lambda path: _count_equal_ends(path, relative), default=None)
+
+
+def _count_equal_ends(first: Path, second: Path) -> int:
+    pairs = zip(reversed(first.parts), reversed(second.parts), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
