@@ -38,7 +38,9 @@ def make_columns(arrays: dict[str, np.ndarray], index: dict[str, Any], state: st
         elif kind == "observations" and values.ndim == 4:
             columns |= find_pictures(group, values, index["observations"][group])
         elif kind == "observations":
-            columns["observation.state" if group == state else f"observation.{group}"] = values
+            name = "observation.state" if group == state else f"observation.{group}"
+            is_taken = group != state and (group == "state" or name in COLUMNS.values())
+            columns[f"observation.group.{group}" if is_taken else name] = values
     return {
         name: values if values.dtype in (bool, np.uint8) else values.astype(np.float32)
         for name, values in columns.items()
@@ -82,28 +84,36 @@ def make_features(columns: dict[str, np.ndarray], index: dict[str, Any], state: 
 
 def main() -> None:
     """Convert."""
-    from lerobot.datasets.lerobot_dataset import LeRobotDataset  # pyright: ignore[reportMissingImports]
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path, help="folder that play --record wrote")
     parser.add_argument("destination", type=Path, help="new folder")
     parser.add_argument("--repo-id", default="mjtrain/recorded", help="name for the Hugging Face Hub")
-    parser.add_argument("--state", default="actor", help="observation group that becomes observation.state")
+    parser.add_argument(
+        "--state", help="observation group that becomes observation.state; default: actor, or state without that"
+    )
     parser.add_argument("--instruction", help="what the robot does, in words; default: the task")
     arguments = parser.parse_args()
     index = json.loads((arguments.source / "dataset.json").read_text())
+    flat = [group for group, terms in index["observations"].items() if any("columns" in term for term in terms)]
+    state = arguments.state or next((group for group in ("actor", "state") if group in flat), "")
+    if state not in flat and arguments.state:
+        parser.error(f"--state {state}: is not one of the flat observation groups, {', '.join(flat) or '(none)'}")
+    if not all("file" in entry for entry in index["episodes"]):
+        parser.error(f"{arguments.source}: has no NPZ files; record it without --record-format")
     rate = 1 / index["step_dt_s"]
     if abs(rate - round(rate)) > 1e-6:
         parser.error(f"{arguments.source}: has {rate:g} env steps per second, and LeRobot needs a whole number")
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset  # pyright: ignore[reportMissingImports]
+
     dataset = None
     for entry in index["episodes"]:
         with np.load(arguments.source / entry["file"], allow_pickle=False) as file:
-            columns = make_columns(dict(file), index, arguments.state)
+            columns = make_columns(dict(file), index, state)
         if dataset is None:
             dataset = LeRobotDataset.create(
                 arguments.repo_id,
                 round(rate),
-                make_features(columns, index, arguments.state),
+                make_features(columns, index, state),
                 root=arguments.destination,
                 use_videos=False,
             )

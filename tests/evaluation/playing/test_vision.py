@@ -108,3 +108,46 @@ def test_pictures_for_lerobot_are_those_of_colours_alone(tmp_path: Path) -> None
     pictures = find_pictures("image", seen, index["observations"]["image"])
     assert seen.shape[1] == 9
     np.testing.assert_array_equal(np.concatenate([*pictures.values()], axis=1), seen[:, 3:])
+
+
+def test_columns_for_lerobot_keep_each_group() -> None:
+    """The chosen group becomes observation.state, also beside one that is called state, and beside qpos."""
+    arrays = {
+        f"observations/{group}": np.full((2, width), width) for width, group in enumerate(("arm", "state", "qpos"))
+    }
+    arrays |= {name: np.zeros((2, 4)) for name in ("qpos", "qvel", "actions")}
+    arrays |= {name: np.zeros(2, dtype=bool) for name in ("rewards", "terminated", "truncated")}
+    make_columns = runpy.run_path("examples/to_lerobot.py")["make_columns"]
+    for state, others in {"arm": {"group.state": 1, "group.qpos": 2}, "state": {"arm": 0, "group.qpos": 2}}.items():
+        columns = make_columns(arrays, {"observations": {}}, state)
+        widths = {name: values.shape[1] for name, values in columns.items() if name.startswith("observation.")}
+        chosen = ["arm", "state"].index(state)
+        others = {f"observation.{name}": width for name, width in others.items()}
+        assert widths == {"observation.state": chosen, **others, "observation.qpos": 4, "observation.qvel": 4}
+
+
+@pytest.mark.parametrize(
+    ("flags", "entry", "words"),
+    [
+        (
+            ["--state", "image"],
+            {"file": "a.npz"},
+            "--state image: is not one of the flat observation groups, arm, state",
+        ),
+        ([], {"episode": 0}, "has no NPZ files; record it without --record-format"),
+    ],
+)
+def test_what_lerobot_cannot_get_is_said(
+    flags: list[str],
+    entry: dict,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    groups = {"image": [{"channels": 3}], "arm": [{"columns": 2}], "state": [{"columns": 5}]}
+    (tmp_path / "dataset.json").write_text(json.dumps({"observations": groups, "episodes": [entry], "step_dt_s": 0.02}))
+    monkeypatch.setattr("sys.argv", ["to_lerobot.py", str(tmp_path), str(tmp_path / "out"), *flags])
+    with pytest.raises(SystemExit):
+        runpy.run_path("examples/to_lerobot.py", run_name="__main__")
+    assert words in capsys.readouterr().err
