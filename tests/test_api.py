@@ -384,13 +384,25 @@ def test_a_task_with_parts_of_other_types_is_refused(tmp_path: Path) -> None:
         mjtrain.play(replace(task, env={}), policy="zero")
 
 
-def test_a_deprecated_attribute_of_a_model_is_told_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("<compiler ", '<compiler settotalmass="3" ', "settotalmass"),
+        (
+            "</worldbody>",
+            '<flexcomp name="soft" type="grid" count="2 2 2" spacing="0.1 0.1 0.1" mass="0.1" dim="3" pos="0 0 9"/>'
+            "</worldbody>",
+            "flex 'soft' is not rigid",
+        ),
+    ],
+)
+def test_a_warning_about_a_model_is_told_once(before: str, after: str, words: str, tmp_path: Path) -> None:
     task = load_task("Cartpole-Balance")
     model = mujoco.MjSpec.from_file(task.env.robot.file)
     robot = tmp_path / "robot.xml"
-    robot.write_text(model.to_xml().replace("<compiler ", '<compiler settotalmass="3" '))
+    robot.write_text(model.to_xml().replace(before, after))
     env = replace(task.env, robot=replace(task.env.robot, file=str(robot)))
-    with pytest.warns(UserWarning, match="settotalmass") as told:
+    with pytest.warns(UserWarning, match=words) as told:
         mjtrain.train(replace(task, env=env), num_envs=4, max_iterations=1, log_root=tmp_path, launch=CPU)
     assert len(told) == 1, [str(warning.message) for warning in told]
 

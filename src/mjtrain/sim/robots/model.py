@@ -79,14 +79,15 @@ def write_no_log() -> None:
 def without_warnings() -> Iterator[None]:
     """Have MuJoCo print none of its warnings for the length of a with block.
 
-    Those about a deprecated attribute of a model, which are raised whenever it is compiled, are left out too.
+    Those about the model itself, which are raised whenever it is compiled, are left out too.
     """
     config = mujoco.MjLogConfig.get()
     before, config.logto_console = config.logto_console, False
     mujoco.MjLogConfig.set(config)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "compiler attribute .* deprecated", UserWarning)  # said by the checks
+            words = r"(?s)compiler attribute .* deprecated|.*\nElement name "  # said by the checks
+            warnings.filterwarnings("ignore", words, UserWarning)
             yield
     finally:
         config = mujoco.MjLogConfig.get()
