@@ -23,7 +23,7 @@ from mjtrain.runs.bundle import (
     parse_manifest,
 )
 from mjtrain.runs.bundle_hub import check_hub, push_to_hub, read_hub
-from mjtrain.runs.storage import Storage, StorageError, StorageRefusedError, check_url, hide_query, split_url
+from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, check_url, hide_query, split_url
 from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import filling, read_regular, replacing, saying_where

@@ -8,7 +8,7 @@ from mjtrain.config import DEFAULT_LEARNER, LearnerConfig, TrainConfig, from_pla
 from mjtrain.runs.plain_yaml import read_given_yaml
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runs.search import find_run_to_resume
-from mjtrain.runs.storage import is_url
+from mjtrain.runs.storage.store import is_url
 from mjtrain.runtime.errors import RequestError
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from mjtrain.config import CommandTerm, EnvConfig, TrainConfig
 from mjtrain.runs.bundle_places import SCHEMES, cache_dir, read_file
 from mjtrain.runs.sources import replace_data
-from mjtrain.runs.storage import hide_query, is_url, split_url
+from mjtrain.runs.storage.store import hide_query, is_url, split_url
 from mjtrain.runs.wandb_artifact import fetch_from_artifact
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import write_whole

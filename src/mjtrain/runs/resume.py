@@ -12,15 +12,8 @@ from mjtrain.runs.learner import check_same_learner
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import experiment_dir, make_run_dir, name_run_dir, read_params, removing_on_refusal
 from mjtrain.runs.search import RunSearch, find_run_to_resume, find_runs
-from mjtrain.runs.storage import (
-    StorageError,
-    StorageRefusedError,
-    check_url,
-    fetch_checkpoint,
-    find_stored_iteration,
-    is_url,
-    local_folder,
-)
+from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
+from mjtrain.runs.storage.store import StorageError, StorageRefusedError, check_url, is_url, local_folder
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import is_writable, nearest_existing
 from mjtrain.runtime.text import count

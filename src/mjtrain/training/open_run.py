@@ -17,7 +17,7 @@ from mjtrain.runs.resume import FoundRun, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
 from mjtrain.runs.run_dir import list_changes, removing_on_refusal
 from mjtrain.runs.sources import find_copies, list_code, list_code_changes, list_data_changes
-from mjtrain.runs.storage import is_url
+from mjtrain.runs.storage.store import is_url
 from mjtrain.runs.training_run import TrainingRun, read_git_state
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import last_iteration, mark_injected, write_event

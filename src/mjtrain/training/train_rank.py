@@ -16,15 +16,9 @@ from mjtrain.learning.registry import make_learner
 from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, set_damaged_aside
 from mjtrain.runs.claim import begin_start, check_claim
 from mjtrain.runs.run_dir import remove_leftovers
-from mjtrain.runs.storage import (
-    Storage,
-    StorageError,
-    StorageRefusedError,
-    TakenError,
-    fetch_checkpoint,
-    is_url,
-    take_url,
-)
+from mjtrain.runs.storage.fetch import fetch_checkpoint
+from mjtrain.runs.storage.owner import TakenError, take_url
+from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, is_url
 from mjtrain.runs.training_run import TrainingRun, record_run
 from mjtrain.runtime import files, heartbeat
 from mjtrain.runtime.errors import RequestError

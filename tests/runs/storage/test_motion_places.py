@@ -24,7 +24,7 @@ from mjtrain.motion.files import read_motion
 from mjtrain.runs import wandb_artifact
 from mjtrain.runs.motion_places import find_motion, is_motion_place, name_place, resolve_motions
 from mjtrain.runs.run_dir import load_params
-from mjtrain.runs.storage import Storage
+from mjtrain.runs.storage.store import Storage
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.processes import is_ending, list_descendants

@@ -14,18 +14,10 @@ import torch
 
 from mjtrain.runs.best_checkpoint import BEST_FILE, BestCheckpoint, parse_best, read_best, write_best
 from mjtrain.runs.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
-from mjtrain.runs.storage import (
-    Storage,
-    StorageError,
-    StorageRefusedError,
-    TakenError,
-    Uploader,
-    UploadEvent,
-    fetch_checkpoint,
-    find_stored_iteration,
-    take_url,
-)
-from mjtrain.runs.storage.owner import check_owner, read_owner
+from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
+from mjtrain.runs.storage.owner import TakenError, check_owner, read_owner, take_url
+from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError
+from mjtrain.runs.storage.uploader import Uploader, UploadEvent
 from support.machine import patience, wait_until
 from support.storage import SECRET, Proxy
 
@@ -122,7 +114,7 @@ def test_a_killed_upload_leaves_nothing_half_read(uploader: Uploader, url: str, 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from mjtrain.runs.storage import Uploader
+from mjtrain.runs.storage.uploader import Uploader
 
 uploader = Uploader(sys.argv[1], keep=None)
 uploader.submit(Path(sys.argv[2]))

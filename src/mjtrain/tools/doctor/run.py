@@ -13,7 +13,7 @@ from mjtrain.launcher.ipc.signals import StopSignals, leave
 from mjtrain.launcher.multinode.probe import call_on_hosts
 from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, add_local_world_size, resolve_external
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
-from mjtrain.runs.storage import check_url
+from mjtrain.runs.storage.store import check_url
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.processes import ancestor_commands
 from mjtrain.tools.doctor.finding import Finding, Question, failure, skipped

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from mjtrain.runs.storage import Storage, StorageError, local_folder
+from mjtrain.runs.storage.store import Storage, StorageError, local_folder
 from mjtrain.runtime.machine import nearest_existing
 from mjtrain.tools.doctor.finding import Finding, Question, failure, ok
 from mjtrain.tools.doctor.log_root import PREFIX

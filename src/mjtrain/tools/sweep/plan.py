@@ -13,7 +13,7 @@ from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1
 from mjtrain.config.type_check import find_option_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
-from mjtrain.runs.storage import hide_query
+from mjtrain.runs.storage.store import hide_query
 from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import available_memory, count_gpus, format_bytes
