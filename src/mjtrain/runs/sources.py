@@ -5,7 +5,7 @@ import inspect
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -118,7 +118,7 @@ def save_data(run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = Mappin
         A line for each that is too large to be copied.
     """
     record, notices, room = {}, [], digests.MAX_DATA_MIB * 2**20
-    for place in dict.fromkeys(_list_data(env)):
+    for place in _list_data(env):
         path = Path(place)
         digest, size = measure(path)
         name = origins.get(place, place)
@@ -152,28 +152,17 @@ def _copy(path: Path, run_dir: Path, digest: str) -> str:
     return f"{DATA_DIR}/{name}"
 
 
-def _list_data(env: EnvConfig) -> Iterator[str]:
-    """Yield the texts in the parameters of terms that name an existing file or folder."""
+def _list_data(env: EnvConfig) -> list[str]:
+    """List the texts in the parameters of terms that name an existing file or folder, each of them once."""
+    found: dict[str, None] = {}
 
-    def walk(value: Any, *, in_params: bool) -> Iterator[str]:
-        if isinstance(value, Mapping):
-            for item in value.values():
-                yield from walk(item, in_params=in_params)
-        elif in_params and isinstance(value, list | tuple):
-            for item in value:
-                yield from walk(item, in_params=True)
-        elif in_params and isinstance(value, str | Path):
-            if _names_file(str(value)):
-                yield str(value)
-        elif dataclasses.is_dataclass(value):
-            for field in dataclasses.fields(value):
-                yield from walk(getattr(value, field.name), in_params=_holds_params(field.name))
+    def note(text: str | Path) -> str | Path:
+        if _names_file(str(text)):
+            found[str(text)] = None
+        return text
 
-    yield from walk(env, in_params=False)
-
-
-def _holds_params(field: str) -> bool:
-    return field in ("params", "refine_params")
+    _change_texts(env, note)
+    return list(found)
 
 
 def _names_file(value: str) -> bool:
@@ -202,7 +191,7 @@ def find_copies(run_dir: Path) -> dict[str, str]:
 
 def replace_data(env: EnvConfig, names: Mapping[str, str]) -> EnvConfig:
     """Replace texts in the parameters of terms by others."""
-    return _replace(env, names, in_params=False)
+    return _change_texts(env, lambda text: names.get(str(text), text))
 
 
 def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
@@ -241,17 +230,19 @@ def move_data(run_dir: Path, env: EnvConfig) -> EnvConfig:
     return replace_data(env, {place: kept["copy"] for place, kept in record.items()})
 
 
-def _replace(value: Any, places: Mapping[str, str], *, in_params: bool) -> Any:
+def _change_texts(value: Any, change: Callable[[str | Path], Any], *, in_params: bool = False) -> Any:
+    """Return a config with other texts in the parameters of its terms."""
     if isinstance(value, Mapping):
-        return {key: _replace(item, places, in_params=in_params) for key, item in value.items()}
-    if in_params:
-        if isinstance(value, list | tuple):
-            return type(value)(_replace(item, places, in_params=True) for item in value)
-        return places.get(str(value), value) if isinstance(value, str | Path) else value
+        return {key: _change_texts(item, change, in_params=in_params) for key, item in value.items()}
+    if in_params and isinstance(value, list | tuple):
+        return type(value)(_change_texts(item, change, in_params=True) for item in value)
+    if in_params and isinstance(value, str | Path):
+        return change(value)
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    new = {name: _replace(item, places, in_params=_holds_params(name)) for name, item in fields.items()}
+    params = ("params", "refine_params")
+    new = {name: _change_texts(item, change, in_params=name in params) for name, item in fields.items()}
     return dataclasses.replace(value, **{name: item for name, item in new.items() if item != fields[name]})
 
 
@@ -262,6 +253,6 @@ def list_data_changes(run_dir: Path, env: AnyEnvConfig, origins: Mapping[str, st
     recorded = read_params(run_dir, "data")
     return [
         f"data: {name}, whose content differs"
-        for place in dict.fromkeys(_list_data(env))
+        for place in _list_data(env)
         if (name := origins.get(place, place)) in recorded and _has_changed(Path(place), recorded[name])
     ]
