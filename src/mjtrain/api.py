@@ -26,7 +26,7 @@ from mjtrain.config import (
 )
 from mjtrain.config.type_check import find_option_problems, show, with_article
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
-from mjtrain.launcher import NotSavedError, check_thread, launch, rendezvous, run_plan
+from mjtrain.launcher import LaunchRequest, NotSavedError, check_thread, launch, rendezvous, run_plan
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.claim import holds_claim
@@ -141,18 +141,17 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
         config, run = _with_copies(request, run)
         plan = request.plan.for_run(run.run_dir, restarts=int(run.restarted))
         with naming_last_checkpoint(run.run_dir):
-            result = run_plan(
-                plan,
-                _train_rank,
-                config,
-                run,
-                rendezvous=group,
+            launched = LaunchRequest(
+                plan=plan,
+                fn=_train_rank,
+                args=(config, run),
                 crash_dir=run.run_dir / "crash",
                 preload=("mjtrain.training.train_rank",),
                 on_restart=partial(report_restart, run, plan.max_restarts),
                 on_not_saved=partial(_record_not_saved, run.run_dir, request.requeued_job) if group.leads else None,
                 saved_progress=partial(saved_iteration, run.run_dir),
             )
+            result = run_plan(launched, group)
         if result.ended_by is not None:
             end["because"] = result.ended_by
         return result

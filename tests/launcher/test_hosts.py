@@ -107,7 +107,7 @@ def test_alone_agrees_with_itself() -> None:
     alone = rendezvous(plan)
     assert alone.leads
     assert alone.agree(choose_here) == {"run_dir": "here", "previous": None}
-    assert run_plan(plan, lambda context: context.rank, rendezvous=alone) == 0
+    assert run_plan(LaunchRequest(plan=plan, fn=lambda context: context.rank), alone) == 0
 
 
 def test_nodes_take_what_node_0_chooses() -> None:

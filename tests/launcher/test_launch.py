@@ -22,7 +22,7 @@ import warp as wp
 
 import mjtrain
 from mjtrain.config import LaunchConfig, RobotConfig
-from mjtrain.launcher import make_plan, rendezvous, run_plan
+from mjtrain.launcher import LaunchRequest, make_plan, rendezvous, run_plan
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.rank import RankContext
@@ -68,7 +68,7 @@ def test_a_function_that_leaves_this_process_has_failed(error: BaseException, ca
 
     plan = make_plan(CPU)
     with pytest.raises(mjtrain.RankFailedError, match=cause) as caught, end_recorded(tmp_path):
-        run_plan(plan, leave, rendezvous=rendezvous(plan), crash_dir=tmp_path)
+        run_plan(LaunchRequest(plan=plan, fn=leave, crash_dir=tmp_path), rendezvous(plan))
     assert "FAILED: rank 0" in caught.value.__notes__[0]
     assert re.search(cause, (tmp_path / "rank_0.txt").read_text(), re.MULTILINE)
     assert (tmp_path / "metrics.jsonl").stat().st_size < 5000
@@ -104,7 +104,7 @@ def test_an_agent_that_ends_before_any_rank_begins_is_the_cause(
     monkeypatch.syspath_prepend(tmp_path)
     plan = make_plan(TWO)
     with pytest.raises(mjtrain.RankFailedError, match=r"its ranks (have ended|was killed by SIGKILL)"):
-        run_plan(plan, print, rendezvous=rendezvous(plan), preload=("kill_the_agent",))
+        run_plan(LaunchRequest(plan=plan, fn=print, preload=("kill_the_agent",)), rendezvous(plan))
 
 
 _NO_SEMAPHORES = """
@@ -120,7 +120,8 @@ def test_ranks_begin_where_dev_shm_cannot_be_written(tmp_path: Path, monkeypatch
     (tmp_path / "no_semaphores.py").write_text(_NO_SEMAPHORES)
     monkeypatch.syspath_prepend(tmp_path)
     plan = make_plan(TWO)
-    assert run_plan(plan, lambda context: context.rank, rendezvous=rendezvous(plan), preload=("no_semaphores",)) == 0
+    request = LaunchRequest(plan=plan, fn=lambda context: context.rank, preload=("no_semaphores",))
+    assert run_plan(request, rendezvous(plan)) == 0
 
 
 def _interrupt_again(context: RankContext) -> None:
@@ -141,7 +142,7 @@ def test_an_interrupt_that_a_function_handles_itself_is_not_its_failure(
 ) -> None:
     plan = make_plan(CPU)
     with pytest.raises(KeyboardInterrupt):
-        run_plan(plan, fn, rendezvous=rendezvous(plan), crash_dir=tmp_path)
+        run_plan(LaunchRequest(plan=plan, fn=fn, crash_dir=tmp_path), rendezvous(plan))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -175,7 +176,7 @@ def test_a_message_that_utf_8_cannot_encode_is_escaped_in_the_crash_file(tmp_pat
 
     plan = make_plan(CPU)
     with pytest.raises(ValueError, match="no picture in motion"):
-        run_plan(plan, fail, rendezvous=rendezvous(plan), crash_dir=tmp_path)
+        run_plan(LaunchRequest(plan=plan, fn=fail, crash_dir=tmp_path), rendezvous(plan))
     assert r"ValueError: no picture in motion\udcff.npz" in (tmp_path / "rank_0.txt").read_text()
 
 
@@ -187,7 +188,7 @@ def test_a_run_directory_that_was_renamed_is_not_made_again(tmp_path: Path) -> N
     (tmp_path / "run").mkdir()
     plan = make_plan(CPU)
     with pytest.raises(ValueError, match="the arm fell off") as caught:
-        run_plan(plan, rename, rendezvous=rendezvous(plan), crash_dir=tmp_path / "run" / "crash")
+        run_plan(LaunchRequest(plan=plan, fn=rename, crash_dir=tmp_path / "run" / "crash"), rendezvous(plan))
     assert [path.name for path in tmp_path.iterdir()] == ["moved"]
     assert "rank_0.txt could not be written: No such file or directory)" in caught.value.__notes__[0]
 
@@ -345,7 +346,7 @@ def test_each_spawned_rank_sees_its_own_gpu() -> None:
         return seen
 
     plan = replace(make_plan(TWO), gpus=("MIG-first", "GPU-second"))
-    assert run_plan(plan, look, rendezvous=rendezvous(plan)) == ["MIG-first", "GPU-second"]
+    assert run_plan(LaunchRequest(plan=plan, fn=look), rendezvous(plan)) == ["MIG-first", "GPU-second"]
 
 
 class _Failure(Exception):

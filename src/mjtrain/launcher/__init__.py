@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig
-from mjtrain.launcher.base import Decide, Decision, LaunchRequest, OnRestart, Rendezvous
+from mjtrain.launcher.base import Decide, Decision, LaunchRequest, Rendezvous
 from mjtrain.launcher.failure import RankFailedError
 from mjtrain.launcher.faults.fault import find_function_problems
 from mjtrain.launcher.ipc.signals import NotSavedError
@@ -25,6 +25,7 @@ from mjtrain.runtime.standard_streams import open_missing_streams, show_crashes
 
 __all__ = [
     "LaunchPlan",
+    "LaunchRequest",
     "NotSavedError",
     "RankFailedError",
     "Rendezvous",
@@ -61,7 +62,7 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
         raise RequestError.of(problems)
     if plan.rejoin_at_save:
         raise RequestError("--rejoin-at-save: is for trainings, which say when they have saved; leave it out")
-    return run_plan(plan, fn, *args, rendezvous=rendezvous(plan))
+    return run_plan(LaunchRequest(plan=plan, fn=fn, args=args), rendezvous(plan))
 
 
 def _check_function(fn: Callable[..., Any]) -> None:
@@ -119,35 +120,14 @@ def rendezvous(plan: LaunchPlan, request: str = "") -> Rendezvous:
     return end(external, len(plan.ranks), request, plan.connect_timeout_s)
 
 
-def run_plan(
-    plan: LaunchPlan,
-    fn: Callable[..., Any],
-    *args: Any,
-    rendezvous: Rendezvous,
-    crash_dir: Path | None = None,
-    preload: tuple[str, ...] = (),
-    on_restart: OnRestart | None = None,
-    on_not_saved: Callable[[NotSavedError], None] | None = None,
-    saved_progress: Callable[[], int] = lambda: 0,
-) -> Any:
+def run_plan(request: LaunchRequest, rendezvous: Rendezvous) -> Any:
     """Carry out a plan: call fn(context, *args) on every rank and return what rank 0 returned.
 
     Args:
-        rendezvous: What `rendezvous` returned for this plan; it is closed at the end. The others are those of
-            `LaunchRequest`.
+        rendezvous: What `rendezvous` returned for this plan; it is closed at the end.
     """
     open_missing_streams()
     show_crashes()
-    request = LaunchRequest(
-        plan=plan,
-        fn=fn,
-        args=args,
-        crash_dir=crash_dir,
-        preload=preload,
-        on_restart=on_restart,
-        on_not_saved=on_not_saved,
-        saved_progress=saved_progress,
-    )
     with closing(rendezvous):
         return rendezvous.run(request)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig, to_plain
-from mjtrain.launcher import LaunchPlan, find_hosts, make_plan, rendezvous, run_plan
+from mjtrain.launcher import LaunchPlan, LaunchRequest, find_hosts, make_plan, rendezvous, run_plan
 from mjtrain.launcher.ipc.signals import StopSignals, leave
 from mjtrain.launcher.multinode.probe import call_on_hosts
 from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, add_local_world_size, resolve_external
@@ -189,7 +189,8 @@ def _check_ranks(question: Question, hosts: Hosts) -> bool:
     task = (question.log_root, not hosts.failed("log root", "disk space"), report if plan.external else None)
     try:
         group = rendezvous(plan, f"doctor\n{question.log_root}")
-        found = run_plan(plan, check_ranks, *task, rendezvous=group, preload=("mjtrain.tools.doctor.measure",))
+        preload = ("mjtrain.tools.doctor.measure",)
+        found = run_plan(LaunchRequest(plan=plan, fn=check_ranks, args=task, preload=preload), group)
     except Exception as error:
         hosts.add(explain(error))
         return False
