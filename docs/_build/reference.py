@@ -211,7 +211,8 @@ def _format_class(kind: type[Any]) -> list[str]:
 
 
 def _describe_fields(kind: type[Any]) -> dict[str, str]:
-    params = docstring_parser.parse_from_object(kind).params
+    bases = reversed(kind.__mro__[:-1])  # the docstring of a class has no fields of its bases
+    params = [param for base in bases for param in docstring_parser.parse_from_object(base).params]
     return {param.arg_name: " ".join((param.description or "").split()) for param in params}
 
 

@@ -23,6 +23,17 @@ class Term:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FunctionTerm(Term):
+    """A term that is computed by a function."""
+
+    func: Callable[..., Any]
+    """The function, or an object that can be called like one."""
+
+    params: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ActionTerm(Term):
     """Maps a slice of the policy's output onto actuators: ctrl = offset + scale * clip(action).
 
@@ -64,15 +75,12 @@ class ActionTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservationTerm(Term):
+class ObservationTerm(FunctionTerm):
     """One entry of an observation group."""
 
     func: Callable[..., Any]
     """func(env, **params) -> tensor of shape (num_envs, size), or an image of shape (num_envs, channels, height,
     width)."""
-
-    params: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the function."""
 
     scale: Annotated[float, NONZERO] = 1.0
     """Factor, applied after the noise and before the clip."""
@@ -102,14 +110,11 @@ class ObservationTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErrorTerm(Term):
+class ErrorTerm(FunctionTerm):
     """Distance of the worlds from a command. `play` reports it; training never computes it."""
 
     func: Callable[..., Any]
     """func(env, **params) -> tensor of shape (num_envs,), zero where the command is met."""
-
-    params: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the function."""
 
     unit: str = ""
     """Unit of the function, for reports."""
@@ -119,14 +124,11 @@ class ErrorTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandTerm(Term):
+class CommandTerm(FunctionTerm):
     """What the policy is commanded to do, drawn at random from time to time."""
 
     func: Callable[..., Any]
     """func(env, **params) -> tensor of shape (num_envs, size): a new draw for every world."""
-
-    params: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the function."""
 
     resampling_s: Annotated[tuple[float, float], AT_LEAST_0] = (10.0, 10.0)
     """Bounds of the time until the next draw, in seconds; an episode also begins with a draw."""
@@ -180,28 +182,22 @@ class RewardTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TerminationTerm(Term):
+class TerminationTerm(FunctionTerm):
     """A condition that ends an episode."""
 
     func: Callable[..., Any]
     """func(env, **params) -> boolean tensor of shape (num_envs,)."""
-
-    params: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the function."""
 
     truncates: bool = False
     """The end is not a failure (a time limit, for example), so the value of the last state still counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuccessTerm(Term):
+class SuccessTerm(FunctionTerm):
     """Whether the task is done. It is measured, and changes nothing by itself."""
 
     func: Callable[..., Any]
     """func(env, **params) -> boolean tensor of shape (num_envs,)."""
-
-    params: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the function."""
 
     hold_s: Annotated[float, AT_LEAST_0] = 0.0
     """Seconds for which the function must be true without interruption until the term is."""
@@ -212,14 +208,11 @@ class SuccessTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventTerm(Term):
+class EventTerm(FunctionTerm):
     """A change of the worlds that does not come from the policy: randomisation, a reset, a push."""
 
     func: Callable[..., Any]
     """func(env, worlds, **params); changes worlds.qpos and worlds.qvel of whole batches, or the model, in place."""
-
-    params: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the function."""
 
     mode: Literal["startup", "reset", "interval"] = "reset"
     """When it happens: once at the start of the run, when an episode starts, or from time to time."""
@@ -229,14 +222,11 @@ class EventTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurriculumTerm(Term):
+class CurriculumTerm(FunctionTerm):
     """A level of difficulty of each world, updated at the end of its episodes."""
 
     func: Callable[..., Any]
     """func(env, level, **params) -> the next level of every world, shape (num_envs,); used where an episode ends."""
-
-    params: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the function."""
 
     initial: tuple[float, float] = (0.0, 0.0)
     """Bounds of the initial levels, drawn for each world."""
@@ -246,14 +236,11 @@ class CurriculumTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControllerTerm(Term):
+class ControllerTerm(FunctionTerm):
     """A controller written by hand, which an actor can imitate before it learns; see `WarmStartConfig`."""
 
     func: Callable[..., Any]
     """func(env, **params) -> actions, shape (num_envs, num_actions)."""
-
-    params: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the function."""
 
 
 @dataclass(frozen=True, kw_only=True)
