@@ -50,7 +50,7 @@ def find_descriptors(path: Path) -> list[int]:
 
 
 def test_the_lock_is_that_of_a_file_open_for_writing_which_nfs_passes_on(tmp_path: Path) -> None:
-    with claim_run_dir(tmp_path) as claim:
+    with claim_run_dir(tmp_path) as (session, _):
         (descriptor,) = find_descriptors(tmp_path / LOCK_FILE)
         assert stat.S_ISREG(os.fstat(descriptor).st_mode)
         assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
@@ -60,7 +60,7 @@ def test_the_lock_is_that_of_a_file_open_for_writing_which_nfs_passes_on(tmp_pat
         assert (answer[0], answer[4]) == (fcntl.F_WRLCK, -1)  # a lock of an open file, not of a process
         holder = read_holder(tmp_path)
         assert holder is not None
-        assert (holder.host, holder.pid, holder.session) == (os.uname().nodename, os.getpid(), claim.session)
+        assert (holder.host, holder.pid, holder.session) == (os.uname().nodename, os.getpid(), session)
     assert not is_claimed(tmp_path)
 
 
@@ -170,8 +170,8 @@ def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest
 
     path_only = os.open(tmp_path, os.O_PATH)
     monkeypatch.setattr(claim, "lock", lambda descriptor: lock(path_only))
-    with claim_run_dir(tmp_path) as claimed:
-        (line,) = claimed.notices
+    with claim_run_dir(tmp_path) as (_, (line,)):
+        pass
     os.close(path_only)
     assert f"{tmp_path} is on a file system without locks" in line
 

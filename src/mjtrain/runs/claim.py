@@ -57,21 +57,14 @@ class Holder:
         return f"process {self.pid} on host {self.host}, since {self.started}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """The claim of this process to a run directory."""
-
-    session: str
-    """See `Holder`."""
-
-    notices: tuple[str, ...] = ()
-
-
 @contextmanager
-def claim_run_dir(run_dir: Path) -> Iterator[Claim]:
+def claim_run_dir(run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Be the only process that trains in a run directory during a with block.
 
     A request that the block refuses leaves the file as it was.
+
+    Yields:
+        The session of the claim, see `Holder`; and lines for the user.
     """
     path = run_dir / LOCK_FILE
     is_new = not path.exists()
@@ -83,7 +76,7 @@ def claim_run_dir(run_dir: Path) -> Iterator[Claim]:
         holder = Holder(host=socket.gethostname(), pid=pid, started=started, session=secrets.token_hex(8))
         try:
             _write(descriptor, holder)
-            yield Claim(session=holder.session, notices=notices)
+            yield holder.session, notices
         except RequestError:
             with contextlib.suppress(OSError):
                 if is_new:

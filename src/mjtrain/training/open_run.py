@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from mjtrain.config import RobotConfig, to_plain
 from mjtrain.env.catalog import task_file
 from mjtrain.launcher import NotSavedError
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, list_checkpoints
-from mjtrain.runs.claim import Claim, check_claim, claim_run_dir
+from mjtrain.runs.claim import check_claim, claim_run_dir
 from mjtrain.runs.resume import FoundRun, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
 from mjtrain.runs.run_dir import list_changes, removing_on_refusal
@@ -43,8 +44,9 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
     """
     found = find_or_make_run(request.config) if previous is None else _reopen(previous)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")
-    with claim_run_dir(found.run_dir) as claim, removing_on_refusal(found.run_dir, found.made, started):
-        run = _make_run(request, found, previous, started, claim)
+    with claim_run_dir(found.run_dir) as (session, notices), removing_on_refusal(found.run_dir, found.made, started):
+        found = replace(found, notices=(*notices, *found.notices))
+        run = _make_run(request, found, previous, started, session)
         if run.restarted:
             _write_restart(run.run_dir, run.iteration, cause=f"started again from outside{mark_injected(run.run_dir)}")
         _print(*run.notices, request.describe(run.iteration), request.describe_learning(run.iteration))
@@ -53,7 +55,7 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
 
 
 def _make_run(
-    request: TrainRequest, found: FoundRun, previous: TrainingRun | None, started: str, claim: Claim
+    request: TrainRequest, found: FoundRun, previous: TrainingRun | None, started: str, session: str
 ) -> TrainingRun:
     robot, robot_notices = choose_robot(found.run_dir, request.config.env.robot)
     code = list_code(request.config.env, task_file(request.config.task))
@@ -69,8 +71,8 @@ def _make_run(
         checkpoint=found.checkpoint,
         iteration=found.iteration,
         restarted=previous is not None,
-        session=claim.session,
-        notices=(*request.notices, *claim.notices, *found.notices, *resumption, *robot_notices),
+        session=session,
+        notices=(*request.notices, *found.notices, *resumption, *robot_notices),
         record=_record(request, found, started),
         code=code,
     )
