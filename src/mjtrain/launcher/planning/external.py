@@ -91,30 +91,15 @@ class _RankLauncher:
     """Variable that all ranks of a job share and no other job has; a port is derived from it."""
 
 
+def _by_prefix(source: str, prefix: str, job: str = "") -> _RankLauncher:
+    rank, size, local_rank, local_size = (prefix + name for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
+    return _RankLauncher(source, rank, size, local_rank, local_size, job)
+
+
 _RANK_LAUNCHERS = (
-    _RankLauncher(
-        "mpirun",
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-        "PMIX_NAMESPACE",
-    ),
-    _RankLauncher(
-        "jsrun",
-        "JSM_NAMESPACE_RANK",
-        "JSM_NAMESPACE_SIZE",
-        "JSM_NAMESPACE_LOCAL_RANK",
-        "JSM_NAMESPACE_LOCAL_SIZE",
-        "LSB_JOBID",
-    ),
-    _RankLauncher(
-        "mpirun_rsh",
-        "MV2_COMM_WORLD_RANK",
-        "MV2_COMM_WORLD_SIZE",
-        "MV2_COMM_WORLD_LOCAL_RANK",
-        "MV2_COMM_WORLD_LOCAL_SIZE",
-    ),
+    _by_prefix("mpirun", "OMPI_COMM_WORLD_", "PMIX_NAMESPACE"),
+    _by_prefix("jsrun", "JSM_NAMESPACE_", "LSB_JOBID"),
+    _by_prefix("mpirun_rsh", "MV2_COMM_WORLD_"),
     _RankLauncher("mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     _RankLauncher(
         "Submitit",
