@@ -17,7 +17,7 @@ from mjtrain.config.functions import with_default_params
 from mjtrain.env.catalog import folder_name
 from mjtrain.runs.plain_yaml import parse_yaml, read_yaml, to_yaml
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import find_partials, partial_path, remove_partials, sync_folder, write_whole
+from mjtrain.runtime.files import filling, find_partials, remove_partials, sync_folder, write_whole
 
 _COMPARED_BY_CONTENT = {"env.robot.file", "env.robot.spec"}
 """What `list_changes` leaves to others, by name; see runs/robot.py."""
@@ -103,11 +103,9 @@ def _keep_previous(folder: Path) -> None:
         return  # a start that was interrupted here has kept them
     for leftover in find_partials(kept):
         shutil.rmtree(leftover, ignore_errors=True)
-    partial = partial_path(kept)
-    partial.mkdir(parents=True)
-    for path in folder.glob("*.yaml"):
-        shutil.copy2(path, partial)
-    partial.rename(kept)
+    with filling(kept) as partial:
+        for path in folder.glob("*.yaml"):
+            shutil.copy2(path, partial)
     sync_folder(kept.parent)
 
 
