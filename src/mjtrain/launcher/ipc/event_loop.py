@@ -6,15 +6,14 @@ import selectors
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mjtrain.launcher.ipc.signals import StopSignals, wakeup_pipe
 
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
+
 _TURN_S = 0.2
-
-
-class _HasFileno(Protocol):
-    def fileno(self) -> int: ...
 
 
 class EventLoop:
@@ -44,11 +43,11 @@ class EventLoop:
     def __exit__(self, *exc_info: object) -> None:
         self._stack.close()
 
-    def watch(self, file: int | _HasFileno, callback: Callable[[], Any]) -> None:
+    def watch(self, file: "FileDescriptorLike", callback: Callable[[], Any]) -> None:
         """Call back each time a file is readable."""
         self._selector.register(file, selectors.EVENT_READ, callback)
 
-    def unwatch(self, file: int | _HasFileno) -> None:
+    def unwatch(self, file: "FileDescriptorLike") -> None:
         """Stop watching a file, if it is watched; do this before it is closed."""
         with contextlib.suppress(KeyError):
             self._selector.unregister(file)
