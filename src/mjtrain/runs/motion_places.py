@@ -154,7 +154,7 @@ def _fetch(place: str) -> tuple[str, bytes]:
         name = place.removeprefix(_WANDB)
         if not _ARTIFACT.fullmatch(name) and not _REGISTRY.fullmatch(name):
             raise RequestError(f"{place}: give wandb://entity/project/name:version, or wandb-registry-motions/name")
-        return fetch_from_artifact(place, name if ":" in name else f"{name}:latest", ".npz", size)
+        return fetch_from_artifact(place, name if ":" in name else f"{name}:latest", size)
     parts, shown = split_url(place), hide_query(place)
     scheme, name = parts.scheme, Path(unquote(parts.path)).name
     if scheme not in SCHEMES:

@@ -83,13 +83,12 @@ def kill_process() -> None:
         call_within(_TIMEOUT_S, wandb.teardown)
 
 
-def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[str, bytes]:
-    """Return name and content of the only file of a kind in an artifact; nothing in it is run.
+def fetch_from_artifact(place: str, name: str, size: int) -> tuple[str, bytes]:
+    """Return name and content of the only .npz file in an artifact; nothing in it is run.
 
     Args:
         place: How the user names the artifact, for errors.
         name: How W&B names it, as in entity/project/name:version.
-        suffix: How the name of the file ends.
         size: Limit, in bytes.
 
     Raises:
@@ -102,7 +101,7 @@ def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[
     if is_alone:
         wandb.setup(wandb.Settings(silent=True))
     try:
-        return call_within(_FETCH_TIMEOUT_S, lambda: _fetch(place, name, suffix, size))
+        return call_within(_FETCH_TIMEOUT_S, lambda: _fetch(place, name, size))
     except (RequestError, OutsideError):
         raise
     except Exception as error:  # W&B passes on those of its HTTP clients
@@ -118,16 +117,16 @@ def fetch_from_artifact(place: str, name: str, suffix: str, size: int) -> tuple[
                 kill_process()
 
 
-def _fetch(place: str, name: str, suffix: str, size: int) -> tuple[str, bytes]:
+def _fetch(place: str, name: str, size: int) -> tuple[str, bytes]:
     import wandb
 
     if not has_credentials():
         missing = "no W&B API key found (WANDB_API_KEY or wandb login), or WANDB_MODE is offline"
         raise RequestError(f"{place}: {missing}")
     artifact = wandb.Api(timeout=_TIMEOUT_S).artifact(name)
-    names = [path for path in artifact.manifest.entries if path.endswith(suffix)]
+    names = [path for path in artifact.manifest.entries if path.endswith(".npz")]
     if len(names) != 1:
-        raise RequestError(f"{place}: has {len(names) or 'no'} {suffix} files; it must have one")
+        raise RequestError(f"{place}: has {len(names) or 'no'} .npz files; it must have one")
     entry = artifact.get_entry(names[0])
     if entry.ref is not None:
         raise RequestError(f"{place}: {names[0]} is a reference to {entry.ref}; name that place")
