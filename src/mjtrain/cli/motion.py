@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from mjtrain.cli.command import command
+from mjtrain.cli.command import TrainedRunOptions, command
 from mjtrain.cli.parsing import parse
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError, suggest
@@ -100,7 +100,7 @@ class ShowOptions(_Robot):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordOptions:
+class RecordOptions(TrainedRunOptions):
     """Roll out a trained policy and write what the robot does as a motion."""
 
     length_s: float = 4.0
@@ -115,17 +115,8 @@ class RecordOptions:
     values: tuple[float, ...] = ()
     """Value of each control of the command, such as a velocity ahead, to the left, and a turning rate."""
 
-    checkpoint: str | None = None
-    """Checkpoint to play. Default: the newest of the run."""
-
-    log_root: str = "logs"
-    """Folder below which runs live."""
-
     seed: int = 1
     """Seed of the start."""
-
-    trust_run: bool = False
-    """Run the code that the run directory names, see play."""
 
 
 @command("motion")
