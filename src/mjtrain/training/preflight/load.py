@@ -12,9 +12,9 @@ from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
 from mjtrain.runs.checkpoint import (
     CheckpointError,
     check_recorded_learner,
-    find_valid_checkpoint,
     hold_checkpoint,
     is_there,
+    require_checkpoint,
 )
 from mjtrain.runs.resume import is_resumed
 from mjtrain.runs.run_dir import read_params
@@ -72,10 +72,7 @@ def _find_file(place: str, flag: str, config: TrainConfig) -> Path:
     if path.name == BEST and is_run(path.parent):
         path = find_best(path.parent, flag)
     elif is_run(path):
-        found, problems = find_valid_checkpoint(path)
-        if found is None:
-            raise RequestError(f"{flag}: {'; '.join(problems) or 'the run has no checkpoint'}")
-        path = found
+        path, _ = require_checkpoint(path, flag)
     elif path.is_dir():
         raise RequestError(f"{flag}: is neither a run nor a shared policy; give one of them, or a file model_300.pt")
     hold_checkpoint(path)  # a training that still writes there may delete it before it is read
