@@ -75,11 +75,6 @@ class HostConnection:
         """Say that the loop of this process turns; the heartbeats tell the other end when it last did."""
         self._turned_s = time.monotonic()
 
-    @property
-    def unresponsive(self) -> bool:
-        """Whether nothing has arrived for so long that the other end must be down, or its loop has not turned."""
-        return self.explain_silence() is not None
-
     def explain_silence(self, who: str = "from it") -> str | None:
         """Say why the other end counts as lost although it has not closed the connection; None if it does not."""
         if time.monotonic() - self.heard_s > self.timeout_s:

@@ -285,8 +285,9 @@ class Supervisor:
         stop, connection = self._stop_signal, self._connection
         if self._end_from_coordinator is not None:
             return RunResult(failure=self._end_from_coordinator)
-        if connection is not None and (connection.lost or connection.unresponsive):
-            how = connection.explain_silence() or "it closed the connection"
+        silence = None if connection is None else connection.explain_silence()
+        if connection is not None and (connection.lost or silence is not None):
+            how = silence or "it closed the connection"
             return RunResult(failure=Failure(summary=f"the launcher of this job is lost: {how}", host=self._host))
         if self._deadline_s is not None and now_s >= self._deadline_s:
             saves = self._deadline_s > 0 and not self._interrupting and self._value is None

@@ -46,7 +46,7 @@ def main() -> None:
     while not connection.lost:
         select.select([connection], [], [], 1.0)
         connection.beat()
-        if connection.unresponsive:
+        if connection.explain_silence() is not None:
             break
         if not select.select([connection], [], [], 0)[0]:
             continue

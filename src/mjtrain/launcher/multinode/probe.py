@@ -152,7 +152,8 @@ def call_on_hosts(
             ready = select.select(list(waiting), [], [], min(left_s, 1.0))[0]
             for descriptor, handle in list(waiting.items()):
                 handle.connection.beat()
-                problem = "it does not answer: it is down, or the network is" if handle.connection.unresponsive else ""
+                is_silent = handle.connection.explain_silence() is not None
+                problem = "it does not answer: it is down, or the network is" if is_silent else ""
                 if descriptor in ready:
                     problem = _hear(handle, on_value)
                 if problem is None:
