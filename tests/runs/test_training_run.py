@@ -9,7 +9,6 @@ def test_a_run_travels_as_json() -> None:
         run_dir=Path("/logs/cartpole/1"),
         resume="s3://bucket/one",
         checkpoint=Path("/logs/cartpole/1/model_4.pt"),
-        iteration=4,
         restarted=True,
         notices=("one", "two"),
         record={"started": "today", "run": {"num_envs": 4}},

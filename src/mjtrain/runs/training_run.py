@@ -30,9 +30,6 @@ class TrainingRun:
     checkpoint: Path | None = None
     """Checkpoint from which it is resumed; None for a new run."""
 
-    iteration: int = 0
-    """Iterations that the run has already."""
-
     session: str = ""
     """Session of the claim to its directory, see `runs.claim`; empty for none."""
 

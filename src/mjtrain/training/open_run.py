@@ -48,8 +48,9 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
         found = replace(found, notices=(*notices, *found.notices))
         run = _make_run(request, found, previous, started, session)
         if run.restarted:
-            _write_restart(run.run_dir, run.iteration, cause=f"started again from outside{mark_injected(run.run_dir)}")
-        _print(*run.notices, request.describe(run.iteration), request.describe_learning(run.iteration))
+            cause = f"started again from outside{mark_injected(run.run_dir)}"
+            _write_restart(run.run_dir, found.iteration, cause)
+        _print(*run.notices, request.describe(found.iteration), request.describe_learning(found.iteration))
         _print(f"run directory: {shorten(run.run_dir)}")
         yield run
 
@@ -69,7 +70,6 @@ def _make_run(
         robot=None if robot is None or robot == request.config.env.robot else robot.file,
         resume=found.resume,
         checkpoint=found.checkpoint,
-        iteration=found.iteration,
         restarted=previous is not None,
         session=session,
         notices=(*request.notices, *found.notices, *resumption, *robot_notices),
