@@ -16,7 +16,7 @@ from mjtrain.launcher.ipc.messages import Sender, connect, receive_descriptors
 from mjtrain.launcher.job.health import RankState
 from mjtrain.launcher.job.outputs import Console
 from mjtrain.launcher.job.rank_server import RankServer
-from mjtrain.launcher.spawn import module_path
+from mjtrain.runtime.processes import module_path
 from support.machine import patience
 
 

@@ -3,7 +3,6 @@
 import os
 import pickle
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from mjtrain.launcher.job.supervisor import Supervisor
 from mjtrain.launcher.planning.membership import Membership, TooFewLeftError
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import check_working_directory, saying_where
-from mjtrain.runtime.processes import is_ending
+from mjtrain.runtime.processes import is_ending, module_path
 from mjtrain.runtime.standard_streams import write_to_stderr
 
 MAX_BACK_OFF_S = 30.0
@@ -175,8 +174,3 @@ def unpickle_value(result: RunResult) -> Any:
         leave(result.stop_signal)
     assert result.value is not None
     return pickle.loads(result.value)
-
-
-def module_path() -> str:
-    """Return a PYTHONPATH with which ranks find the modules that the caller finds, next to a script for instance."""
-    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)

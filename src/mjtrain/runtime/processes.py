@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -107,6 +108,11 @@ def read_exit_code(pid: int) -> int | None:
     except OSError:
         return None
     return os.waitstatus_to_exitcode(int(fields[-1])) if fields[0] == "Z" else None
+
+
+def module_path() -> str:
+    """Return a PYTHONPATH with which another process finds the modules that this one finds, as next to a script."""
+    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
 
 
 def send_signal(pids: Iterable[int], signum: int) -> None:

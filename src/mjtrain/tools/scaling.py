@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mjtrain.launcher.ipc.signals import StopSignals, leave
-from mjtrain.launcher.spawn import module_path
 from mjtrain.runs.metrics import Rows, read_metrics
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import replacing, write_whole
+from mjtrain.runtime.processes import module_path
 from mjtrain.runtime.text import count
 from mjtrain.tools import name_flags
 from mjtrain.tools.plotting import LABELS, XAxis, x_values

@@ -27,9 +27,10 @@ from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
 from mjtrain.launcher.planning.membership import list_places, part_of_node
 from mjtrain.launcher.planning.plan import Place
-from mjtrain.launcher.spawn import module_path, pickle_function, run_spawned, unpickle_value
+from mjtrain.launcher.spawn import pickle_function, run_spawned, unpickle_value
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import installed_packages
+from mjtrain.runtime.processes import module_path
 from mjtrain.runtime.standard_streams import printable, write_to_stderr
 
 _FLUSH_S = 10.0

@@ -16,7 +16,8 @@ from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode.coordinator import Coordinator
 from mjtrain.launcher.multinode.probe import find_answering, select_environ
 from mjtrain.launcher.multinode.transport import HostHandle, open_handles
-from mjtrain.launcher.spawn import module_path, run_spawned
+from mjtrain.launcher.spawn import run_spawned
+from mjtrain.runtime.processes import module_path
 
 Look = Callable[[Callable[[], bool]], Sequence[int]]
 """Takes what tells whether the watch is over; looks once, and returns the hosts that came back, by their index in the

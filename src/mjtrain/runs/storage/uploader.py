@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mjtrain.runtime import heartbeat
+from mjtrain.runtime.processes import module_path
 
 Slot = Literal["newest", "best"]
 """As what a checkpoint is uploaded."""
@@ -60,7 +61,7 @@ class Uploader:
     def _start(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mjtrain.runs.storage.upload_process"],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)},
+            env={**os.environ, "PYTHONPATH": module_path()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # a signal from the terminal must not end the upload of the last checkpoint

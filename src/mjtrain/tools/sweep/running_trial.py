@@ -13,9 +13,8 @@ from typing import Any
 from mjtrain.launcher.failure import describe_exit
 from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.job.process_tree import ProcessTree
-from mjtrain.launcher.spawn import module_path
 from mjtrain.runtime.event_log import MetricLines
-from mjtrain.runtime.processes import send_signal
+from mjtrain.runtime.processes import module_path, send_signal
 from mjtrain.tools.plotting import elapsed_s
 from mjtrain.tools.sweep.plan import Slot, SweepPlan
 from mjtrain.tools.sweep.results import RunFiles
