@@ -8,9 +8,8 @@ def test_a_run_travels_as_json() -> None:
     run = TrainingRun(
         run_dir=Path("/logs/cartpole/1"),
         resume="s3://bucket/one",
-        checkpoint=Path("/logs/cartpole/1/model_4.pt"),
         restarted=True,
-        notices=("one", "two"),
+        code={"package/task.py": "/package/task.py"},
         record={"started": "today", "run": {"num_envs": 4}},
     )
     for each in (run, TrainingRun(run_dir=Path("/logs/cartpole/2"))):

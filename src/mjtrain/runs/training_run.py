@@ -27,16 +27,12 @@ class TrainingRun:
     resume: str | None = None
     """What is resumed: the run directory or the URL of a stored run. None for a new run."""
 
-    checkpoint: Path | None = None
-    """Checkpoint from which it is resumed; None for a new run."""
-
     session: str = ""
     """Session of the claim to its directory, see `runs.claim`; empty for none."""
 
     restarted: bool = False
     """Whether something outside (torchrun, Slurm) has started the job again; then the last checkpoint counts."""
 
-    notices: tuple[str, ...] = ()
     record: dict[str, Any] = field(default_factory=dict)
     """Plain values for params/launch.yaml: how the run was started, when, and with which versions."""
 
@@ -50,15 +46,13 @@ class TrainingRun:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the same as JSON values."""
-        checkpoint = None if self.checkpoint is None else str(self.checkpoint)
-        return {**asdict(self), "run_dir": str(self.run_dir), "checkpoint": checkpoint, "notices": list(self.notices)}
+        return {**asdict(self), "run_dir": str(self.run_dir)}
 
     @classmethod
     def from_plain(cls, content: dict[str, Any]) -> "TrainingRun":
         """Return the run that `to_plain` gave; keys that are no fields are left out."""
         run = cls(**{key: content[key] for key in cls.__dataclass_fields__ if key in content})
-        checkpoint = None if run.checkpoint is None else Path(run.checkpoint)
-        return replace(run, run_dir=Path(run.run_dir), checkpoint=checkpoint, notices=tuple(run.notices))
+        return replace(run, run_dir=Path(run.run_dir))
 
 
 def record_run(run: TrainingRun, config: TrainConfig, left_out: tuple[str, ...] = ()) -> list[str]:

@@ -4,7 +4,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,37 +44,37 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
     found = find_or_make_run(request.config) if previous is None else _reopen(previous)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")
     with claim_run_dir(found.run_dir) as (session, notices), removing_on_refusal(found.run_dir, found.made, started):
-        found = replace(found, notices=(*notices, *found.notices))
-        run = _make_run(request, found, previous, started, session)
+        run, lines = _make_run(request, found, previous, started, session)
         if run.restarted:
             cause = f"started again from outside{mark_injected(run.run_dir)}"
             _write_restart(run.run_dir, found.iteration, cause)
-        _print(*run.notices, request.describe(found.iteration), request.describe_learning(found.iteration))
+        _print(*request.notices, *notices, *found.notices, *lines)
+        _print(request.describe(found.iteration), request.describe_learning(found.iteration))
         _print(f"run directory: {shorten(run.run_dir)}")
         yield run
 
 
 def _make_run(
     request: TrainRequest, found: FoundRun, previous: TrainingRun | None, started: str, session: str
-) -> TrainingRun:
+) -> tuple[TrainingRun, list[str]]:
+    """Return the run, and lines on what it resumes and uses."""
     robot, robot_notices = choose_robot(found.run_dir, request.config.env.robot)
     code = list_code(request.config.env, task_file(request.config.task))
     copies = find_copies(found.run_dir)
     motions = {name: copies.get(name, file) for name, file in request.motions.items()}
     own = [f"motion {name}: the run's copy is used" for name in motions if motions[name] != request.motions[name]]
-    resumption = [*_describe_resumption(request, found, previous, robot, code, motions), *own]
-    return TrainingRun(
+    lines = [*_describe_resumption(request, found, previous, robot, code, motions), *own, *robot_notices]
+    run = TrainingRun(
         run_dir=found.run_dir,
         motions=motions,
         robot=None if robot is None or robot == request.config.env.robot else robot.file,
         resume=found.resume,
-        checkpoint=found.checkpoint,
         restarted=previous is not None,
         session=session,
-        notices=(*request.notices, *found.notices, *resumption, *robot_notices),
         record=_record(request, found, started),
         code=code,
     )
+    return run, lines
 
 
 def _reopen(previous: TrainingRun) -> FoundRun:

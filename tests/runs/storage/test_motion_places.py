@@ -348,7 +348,9 @@ def test_a_run_keeps_it_and_does_not_ask_again(
     assert mjtrain.play(str(run.run_dir), episodes=1)["iteration"] == 3
 
 
-def test_a_job_that_is_started_again_from_outside_keeps_it(web: str, tmp_path: Path) -> None:
+def test_a_job_that_is_started_again_from_outside_keeps_it(
+    web: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = f"{web}/paw.npz"
     put(web, "paw.npz", PAW, tmp_path)
     options: dict[str, Any] = {"num_envs": 4, "log_root": str(tmp_path / "logs"), "logger": "none"}
@@ -363,7 +365,7 @@ def test_a_job_that_is_started_again_from_outside_keeps_it(web: str, tmp_path: P
     file = config.env.commands["motion"].params["file"]
     assert file == str(run.run_dir / "data" / "paw.npz") == opened.motions[place]
     assert Path(file).read_bytes() == PAW
-    assert f"motion {place}: the run's copy is used" in opened.notices
+    assert f"motion {place}: the run's copy is used" in capsys.readouterr().err
 
 
 def test_nodes_are_compared_by_content(web: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
