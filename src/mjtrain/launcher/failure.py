@@ -11,7 +11,7 @@ from typing import Any
 
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.launcher.ipc.host_connection import HostConnection
-from mjtrain.runtime.errors import INJECTED, summarise
+from mjtrain.runtime.errors import INJECTED
 
 RULE = "-" * 100
 
@@ -126,17 +126,6 @@ def final_message(error: BaseException) -> str:
         if note.startswith(RULE):
             return note
     return "".join(traceback.format_exception(error)).rstrip("\n")
-
-
-def failure_of(error: BaseException, *, rank: int, host: str, phase: str) -> Failure:
-    """Describe an exception in this process."""
-    return Failure(
-        summary=summarise(error),
-        detail=shorten("".join(traceback.format_exception(error))),
-        rank=rank,
-        host=host,
-        phase=phase,
-    )
 
 
 def shorten(text: str) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from mjtrain.launcher import RankFailedError
-from mjtrain.launcher.failure import failure_of
+from mjtrain.launcher.failure import Failure
 from mjtrain.runtime.event_log import end_recorded, mark_injected, write_event
 
 
@@ -38,7 +38,8 @@ def test_the_end_of_a_run_is_recorded(error: BaseException | None, event: dict[s
 def test_an_exception_after_an_injected_fault_is_marked(tmp_path: Path) -> None:
     """The launcher says so in its note on the exception."""
     error = ValueError("the arm fell off")
-    failure = failure_of(error, rank=1, host="a", phase="update").after_faults(["rank=1,phase=update,kind=raise"])
+    failure = Failure(summary="ValueError: the arm fell off", rank=1, host="a", phase="update")
+    failure = failure.after_faults(["rank=1,phase=update,kind=raise"])
     error.add_note(failure.describe())
     with pytest.raises(ValueError, match="fell off"), end_recorded(tmp_path):
         raise error

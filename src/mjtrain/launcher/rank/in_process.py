@@ -4,19 +4,19 @@ import os
 import signal
 import socket
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.launcher.base import LaunchRequest
-from mjtrain.launcher.failure import Failure, failure_of, write_crash_file
+from mjtrain.launcher.failure import Failure, shorten, write_crash_file
 from mjtrain.launcher.faults.injector import make_heartbeat
 from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, is_stop, leave
 from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, summarise
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.standard_streams import write_to_stderr
 
@@ -90,11 +90,8 @@ def run_in_process(
             raise
         if hang.failure is not None:
             raise hang.failure.to_error() from None
-        failure = failure_of(error, rank=context.rank, host=socket.gethostname(), phase=heartbeat.current.phase)
-        failure = replace(failure, summary=failure.summary + explain(error))
-        failure = failure.after_faults(heartbeat.current.injected)
-        if crash_dir is not None:
-            failure = write_crash_file(crash_dir, failure, parents=context.node_rank > 0)
+        detail = shorten("".join(traceback.format_exception(error)))
+        failure = _record_failure(summarise(error) + explain(error), detail, context, crash_dir)
         if not isinstance(error, Exception):  # as SystemExit, whose status may be 0, as if all had been done
             raise failure.to_error() from error
         error.add_note(failure.describe())
@@ -104,6 +101,14 @@ def run_in_process(
     if heartbeat.current.stop_signal is not None:
         leave(heartbeat.current.stop_signal)
     return value
+
+
+def _record_failure(summary: str, detail: str, context: RankContext, crash_dir: Path | None) -> Failure:
+    """Describe a failure of this process, and write it down if there is a folder for that."""
+    host, phase = socket.gethostname(), heartbeat.current.phase
+    failure = Failure(summary=summary, detail=detail, rank=context.rank, host=host, phase=phase)
+    failure = failure.after_faults(heartbeat.current.injected)
+    return failure if crash_dir is None else write_crash_file(crash_dir, failure, parents=context.node_rank > 0)
 
 
 class _HangWatch:
@@ -157,16 +162,8 @@ class _HangWatch:
 
     def _on_hang(self, reason: str, stack: str) -> None:
         """Interrupt the function; end the process if the function does not come back."""
-        failure = Failure(
-            summary=f"hangs: {reason}",
-            detail=f"Its Python stack:\n{stack}",
-            rank=self._context.rank,
-            host=socket.gethostname(),
-            phase=heartbeat.current.phase,
-        ).after_faults(heartbeat.current.injected)
-        if self._crash_dir is not None:
-            failure = write_crash_file(self._crash_dir, failure, parents=self._context.node_rank > 0)
-        self.failure = failure
+        detail = f"Its Python stack:\n{stack}"
+        failure = self.failure = _record_failure(f"hangs: {reason}", detail, self._context, self._crash_dir)
         owns_process = self._thread == threading.main_thread().ident  # otherwise this is one thread of something larger
         if owns_process:
             signal.pthread_kill(self._thread, signal.SIGINT)
