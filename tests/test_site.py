@@ -96,6 +96,11 @@ def test_the_reference_has_every_field_of_a_setting(configuration: str) -> None:
     assert '| `engine` | `"auto" | "native" | "warp"` | `"auto"` |' in section(configuration, "### RunConfig")
 
 
+def test_every_field_of_a_setting_is_described(configuration: str) -> None:
+    """Also those that a class inherits."""
+    assert not [line for line in configuration.splitlines() if line.endswith("|  |")]
+
+
 def test_the_python_reference_has_every_public_name() -> None:
     page = (DOCS / "python-api.md").read_text().replace("<!-- generated: settings -->", reference.make_settings())
     missing = [name for name in mjtrain.__all__ if f"::: mjtrain.{name}\n" not in page and f"[`{name}`](" not in page]
