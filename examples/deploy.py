@@ -207,6 +207,8 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the start")
     arguments = parser.parse_args()
+    if not (arguments.folder / "policy.onnx").is_file():
+        raise SystemExit(f"{arguments.folder}: has no policy.onnx; give the folder that `mjtrain export` wrote")
 
     session = onnxruntime.InferenceSession(arguments.folder / "policy.onnx", providers=["CPUExecutionProvider"])
     metadata = json.loads(session.get_modelmeta().custom_metadata_map["mjtrain"])

@@ -46,6 +46,13 @@ def test_it_needs_of_mjtrain_what_needs_no_torch() -> None:
     assert others == {"mjtrain.runtime.errors", "mujoco", "numpy", "onnxruntime"}
 
 
+def test_a_folder_without_a_policy_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPT), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
+    expected = f"{tmp_path}: has no policy.onnx; give the folder that `mjtrain export` wrote\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+
+
 @pytest.mark.supports("deployment", task="Cartpole-Balance")
 def test_a_briefly_trained_policy_balances_the_pole(cartpole_run: Path, tmp_path: Path) -> None:
     assert mjtrain.Run(cartpole_run).metrics["mean_episode_length"][-1] > 400

@@ -408,6 +408,15 @@ def test_an_environment_is_not_pickled_or_copied() -> None:
             use(env)
 
 
+def test_a_closed_environment_says_so_and_may_be_closed_again() -> None:
+    env = make_env(load_task("Cartpole-Balance").env, num_envs=1)
+    env.close()
+    env.close()
+    for use in (lambda: env.step(torch.zeros(1, 1)), lambda: env.reset(torch.ones(1, dtype=torch.bool))):
+        with pytest.raises(RequestError, match=r"^the environment is closed; make another one$"):
+            use()
+
+
 def test_unknown_names_are_the_users_error() -> None:
     config = load_task("Cartpole-Balance").env
     push = replace(config.actions["push"], actuators=("pull",))

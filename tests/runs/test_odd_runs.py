@@ -11,13 +11,15 @@ import yaml
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.cli import plot, runs
-from mjtrain.runs.best_checkpoint import parse_best
+from mjtrain.env.catalog import load_task
+from mjtrain.runs.best_checkpoint import parse_best, read_best
 from mjtrain.runs.history import list_runs, summarise_run
 from mjtrain.runs.metrics import read_metrics
 from mjtrain.runs.plain_yaml import MAX_DEPTH, parse_yaml
 from mjtrain.runs.resume import find_or_make_run
-from mjtrain.runs.run_dir import load_params, read_params, save_params
+from mjtrain.runs.run_dir import load_params, read_params, read_recorded, save_params
 from mjtrain.runs.search import RunSearch, find_runs, open_run
+from mjtrain.runs.sources import find_copies, list_code_changes, list_data_changes, restore_data
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import MetricLines, append_line, mark_injected, read_lines
 from mjtrain.training.open_run import _write_restart
@@ -199,6 +201,30 @@ def test_auto_passes_over_odd_runs_of_the_task(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "cartpole_balance" / "2026-01-01_00-00-00")
     (run_dir / "params" / "launch.yaml").write_text("task: Cartpole-Balance\nrun: 5\n")
     assert find_or_make_run(config).resume is None
+
+
+@pytest.mark.parametrize("entry", [None, "x", {}, {"sha256": "0"}, {"copy": "data/x"}, {"copy": 3, "sha256": "0"}])
+def test_a_damaged_record_of_data_is_none(tmp_path: Path, entry: object) -> None:
+    env = load_task("Cartpole-Balance").env
+    save_params(tmp_path, data={"/gone/walk.npz": entry})
+    assert find_copies(tmp_path) == {}
+    assert restore_data(tmp_path, env) == (env, [])
+    assert list_data_changes(tmp_path, env) == []
+
+
+@pytest.mark.parametrize("record", ["run: 5", "run: null", "[1]"])
+def test_flags_that_cannot_be_read_are_none(tmp_path: Path, record: str) -> None:
+    run_dir = make_run(tmp_path / "a" / "2026-01-01_00-00-00")
+    (run_dir / "params" / "launch.yaml").write_text(record)
+    assert read_recorded(run_dir, "run") == {}
+
+
+def test_a_pipe_in_the_place_of_a_record_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    for name in ("best.json", "code/task.py"):
+        os.mkfifo(tmp_path / name)
+    assert read_best(tmp_path) is None
+    assert list_code_changes(tmp_path, {"task.py": __file__}) == []
 
 
 def test_no_text_of_a_run_controls_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

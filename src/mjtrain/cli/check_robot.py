@@ -40,3 +40,7 @@ def main(argv: list[str]) -> None:
     print(file)
     for line in lines:
         print(f"  {line}")
+
+
+if __name__ == "__main__":
+    main()

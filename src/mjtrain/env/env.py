@@ -99,6 +99,7 @@ class Env:
         """Observations by group of the state in which episodes ended with the last step, before those worlds were
         reset; meaningful in these worlds only. Their commands are those of the step. None where no episode ended.
         Shapes as those of `observe`."""
+        self._is_closed = False
         self._core = core
         self._memory = core.memory
         self._pushes = Pushes(core)
@@ -153,8 +154,9 @@ class Env:
             (num_envs,); terminated and truncated, boolean, shape (num_envs,).
 
         Raises:
-            RequestError: The action is not a tensor, or has another shape.
+            RequestError: The action is not a tensor, or has another shape, or the environment is closed.
         """
+        self._check_open()
         check_action(action, self.num_envs, self.num_actions)
         self._events.apply_interval(self, self._forget_bodies)
         self._pushes.apply()
@@ -191,8 +193,10 @@ class Env:
             draws: What these episodes begin with, in the place of draws of command terms. Shape (num_envs, size) each.
 
         Raises:
-            RequestError: The mask has another shape or type, or a name is not that of a command term.
+            RequestError: The mask has another shape or type, a name is not that of a command term, or the environment
+                is closed.
         """
+        self._check_open()
         check_mask("mask", mask, self.num_envs)
         for name in draws or ():
             _find("command", name, self.config.commands)
@@ -317,9 +321,16 @@ class Env:
         return self._nan_guard.describe_fastest(self.engine.layout.velocities)
 
     def close(self) -> None:
-        """Give the threads and buffers of the cameras and the engine back."""
+        """Give the threads and buffers of the cameras and the engine back; a second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self.cameras.close()
         self.engine.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RequestError("the environment is closed; make another one")
 
     def make_mirror(self) -> Mirror:
         """Return what a left-right mirror makes of observations and actions.

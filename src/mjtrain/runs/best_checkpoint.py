@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mjtrain.runs.checkpoint import checkpoint_path
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import write_whole
+from mjtrain.runtime.files import read_regular, write_whole
 
 BEST = "best"
 """What stands for the best checkpoint where a name of a checkpoint is asked for."""
@@ -47,7 +47,7 @@ def write_best(run_dir: Path, best: BestCheckpoint) -> None:
 def read_best(run_dir: Path) -> BestCheckpoint | None:
     """Return what is recorded about a run, if its file is still there; None if there is none."""
     try:
-        best = parse_best((run_dir / BEST_FILE).read_bytes())
+        best = parse_best(read_regular(run_dir / BEST_FILE))
     except OSError:
         return None
     return best if best is not None and checkpoint_path(run_dir, best.iteration).is_file() else None

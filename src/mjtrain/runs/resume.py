@@ -10,7 +10,7 @@ from mjtrain.config import TrainConfig
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, load_checkpoint
 from mjtrain.runs.learner import check_same_learner
 from mjtrain.runs.robot import check_robot_file
-from mjtrain.runs.run_dir import experiment_dir, make_run_dir, name_run_dir, read_params, removing_on_refusal
+from mjtrain.runs.run_dir import experiment_dir, make_run_dir, name_run_dir, read_recorded, removing_on_refusal
 from mjtrain.runs.search import RunSearch, find_run_to_resume, find_runs
 from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
 from mjtrain.runs.storage.store import StorageError, StorageRefusedError, check_url, is_url, local_folder
@@ -226,9 +226,7 @@ def _find_own_checkpoint(config: TrainConfig) -> Path | None:
     for run_dir in find_runs(search):
         if run_dir.parent != search.folder:
             continue  # --agent.experiment-name is part of a command
-        run = read_params(run_dir, "launch").get("run", {})
-        if not isinstance(run, dict):
-            continue
+        run = read_recorded(run_dir, "run")
         if (run.get("checkpoint_url"), run.get("run_name")) == (config.run.checkpoint_url, config.run.run_name):
             checkpoint, _ = find_valid_checkpoint(run_dir)
             if checkpoint is not None:

@@ -151,6 +151,12 @@ def read_params(run_dir: Path, name: str) -> dict[str, Any]:
         return {}
 
 
+def read_recorded(run_dir: Path, part: str) -> dict[str, Any]:
+    """Return a part of params/launch.yaml, such as run: the flags of the run; empty if it cannot be read."""
+    found = read_params(run_dir, "launch").get(part)
+    return found if isinstance(found, dict) else {}
+
+
 def list_differences(name: str, before: Any, now: Any) -> list[str]:
     """Compare plain values: a line for each that differs, as `name: old -> new`."""
     if name in _COMPARED_BY_CONTENT:

@@ -16,7 +16,7 @@ from mjtrain.runs import digests
 from mjtrain.runs.digests import PART, kind_of, list_items, measure
 from mjtrain.runs.run_dir import read_params, save_params
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import write_whole
+from mjtrain.runtime.files import read_regular, write_whole
 
 CODE_DIR = "code"
 """Folder in a run directory for the Python files of its task, below the names of their modules."""
@@ -92,7 +92,7 @@ def save_code(run_dir: Path, files: Mapping[str, str]) -> None:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError:
         return None
 
@@ -122,7 +122,7 @@ def save_data(run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = Mappin
         path = Path(place)
         digest, size = measure(path)
         name = origins.get(place, place)
-        earlier = read_params(run_dir, "data").get(name, {})
+        earlier = _read_record(run_dir).get(name, {})
         copy = earlier.get("copy") if earlier.get("sha256") == digest else None
         is_part = digest.startswith(PART)
         if copy is None and size <= room and not is_part:
@@ -182,9 +182,22 @@ def _has_changed(path: Path, kept: Mapping[str, Any]) -> bool:
     return is_comparable and digest != recorded
 
 
+def _read_record(run_dir: Path) -> dict[str, dict[str, Any]]:
+    """Return what a run recorded of its data, by what it recorded it for; entries that are damaged are left out."""
+    record = read_params(run_dir, "data")
+    return {name: kept for name, kept in record.items() if isinstance(name, str) and _is_whole(kept)}
+
+
+def _is_whole(kept: Any) -> bool:
+    """Whether an entry has what `save_data` writes."""
+    if not isinstance(kept, dict) or not isinstance(kept.get("sha256"), str) or "copy" not in kept:
+        return False
+    return isinstance(kept["copy"], str | None)
+
+
 def find_copies(run_dir: Path) -> dict[str, str]:
     """Return the absolute paths of the copies that a run has of its data, by what it recorded them for."""
-    record = read_params(run_dir, "data")
+    record = _read_record(run_dir)
     paths = {name: run_dir.absolute() / kept["copy"] for name, kept in record.items() if kept["copy"] is not None}
     return {name: str(path) for name, path in paths.items() if path.exists()}
 
@@ -201,7 +214,7 @@ def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
         The environment, and a line for each file or folder that has changed.
     """
     places, notices, copies = {}, [], find_copies(run_dir)
-    for place, kept in read_params(run_dir, "data").items():
+    for place, kept in _read_record(run_dir).items():
         copy = copies.get(place)
         there = kind_of(Path(place)) != 0
         if there and not _has_changed(Path(place), kept):
@@ -222,7 +235,7 @@ def move_data(run_dir: Path, env: EnvConfig) -> EnvConfig:
     Returns:
         The environment whose parameters name the copies, relative to the run.
     """
-    record = read_params(run_dir, "data")
+    record = _read_record(run_dir)
     if not record:
         return env
     (run_dir / "params" / "data.yaml").unlink()  # an earlier record would be kept
@@ -250,7 +263,7 @@ def list_data_changes(run_dir: Path, env: AnyEnvConfig, origins: Mapping[str, st
     """Return a line for each difference of the data that parameters name now from a run's record."""
     if not isinstance(env, EnvConfig):
         return []
-    recorded = read_params(run_dir, "data")
+    recorded = _read_record(run_dir)
     return [
         f"data: {name}, whose content differs"
         for place in _list_data(env)

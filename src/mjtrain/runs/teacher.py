@@ -12,7 +12,7 @@ from mjtrain.runs.checkpoint import find_valid_checkpoint, hold_checkpoint, requ
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import read_learner
 from mjtrain.runs.resume import find_resumed_here
-from mjtrain.runs.run_dir import load_params, read_params
+from mjtrain.runs.run_dir import load_params, read_params, read_recorded
 from mjtrain.runs.search import RunSearch, find_runs
 from mjtrain.runs.trained_run import is_run
 from mjtrain.runs.trust import check_teacher
@@ -145,7 +145,7 @@ def _read_recorded(config: TrainConfig, resumed: Path | None) -> AgentConfig | N
 
 def _read_asked(resumed: Path | None) -> str | None:
     """Return the --teacher with which the run that is resumed was started last."""
-    return None if resumed is None else read_params(resumed, "launch").get("run", {}).get("teacher")
+    return None if resumed is None else read_recorded(resumed, "run").get("teacher")
 
 
 def _check_same(asked: str, found: Path, recorded: AgentConfig) -> None:

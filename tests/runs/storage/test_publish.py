@@ -93,6 +93,19 @@ def test_the_robot_is_stored_and_comes_back(any_url: str, tmp_path: Path) -> Non
     assert not [path for path in there.rglob("*") if path.name.endswith(".partial")]
 
 
+def test_a_folder_that_cannot_be_made_costs_a_line_or_nothing(any_url: str, tmp_path: Path) -> None:
+    path = save(tmp_path / "run", 2)
+    (path.parent / "robot").mkdir()
+    (path.parent / "robot" / "dog.xml").write_text("<mujoco/>")
+    put(Storage(any_url), path)
+    there = tmp_path / "there"
+    there.mkdir()
+    for name in ("params", "robot"):
+        (there / name).write_text("in the way")
+    lines = [f"{there / 'robot' / 'dog.xml'}: cannot be written (File exists)"]
+    assert fetch_checkpoint(any_url, there) == (there / "model_2.pt", lines)
+
+
 def test_a_newer_one_stays_the_latest(any_url: str, tmp_path: Path) -> None:
     storage = Storage(any_url)
     put(storage, save(tmp_path / "one", 30))

@@ -14,7 +14,7 @@ from mjtrain.runs.bundle_card import write_card
 from mjtrain.runs.bundle_places import PRETRAINED
 from mjtrain.runs.checkpoint import load_checkpoint, recorded_learner
 from mjtrain.runs.robot import record_robot
-from mjtrain.runs.run_dir import load_params, save_params
+from mjtrain.runs.run_dir import read_recorded, save_params
 from mjtrain.runs.sources import move_data, save_data
 from mjtrain.runs.teacher import AUTO
 from mjtrain.runs.trained_run import TrainedRun
@@ -67,16 +67,16 @@ def write_bundle(
         if problems:
             raise BundleError(f"push {run.run_dir}: {'; '.join(problems)}")
         env = move_data(folder, replace(env, robot=robot))
-    record = load_params(run.run_dir, "launch")
+    asked = read_recorded(run.run_dir, "run")
     file = task_file(run.task)
-    asked = record.get("run", {}).get("teacher")
-    teacher = asked if asked is not None and asked.partition(":")[0] == PRETRAINED else None  # others are places here
+    teacher = asked.get("teacher")
+    if str(teacher).partition(":")[0] != PRETRAINED:
+        teacher = None  # others are places here
     launch = {
         "task": run.task if file is None else f"{file.name}:{run.task.rpartition(':')[2]}",
-        "packages": {**record.get("packages", {}), "mjtrain": version("mjtrain")},
-        "run": {key: record.get("run", {}).get(key) for key in ("num_envs", "num_envs_total", "max_iterations")}
-        | {"teacher": teacher},
-        "seed": record.get("launch", {}).get("seed"),
+        "packages": {**read_recorded(run.run_dir, "packages"), "mjtrain": version("mjtrain")},
+        "run": {key: asked.get(key) for key in ("num_envs", "num_envs_total", "max_iterations")} | {"teacher": teacher},
+        "seed": read_recorded(run.run_dir, "launch").get("seed"),
     }
     agent = _without_place_of_teacher(run.agent, teacher)
     save_params(folder, env=to_plain(env), agent=to_plain(agent), learner=to_plain(run.learner), launch=launch)

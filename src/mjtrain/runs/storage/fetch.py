@@ -57,7 +57,7 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
         problem = _download(storage, name, objects[name], path)
         if problem is None:
             _fetch_params(storage, list(objects), run_dir)
-            _fetch_robot(storage, objects, run_dir)
+            problems += _fetch_robot(storage, objects, run_dir)
             _fetch_metrics(storage, objects, run_dir)
             return path, problems + _fetch_best(storage, names, objects, run_dir)
         problems.append(f"passed over {url}/{name}: {problem}")
@@ -117,18 +117,26 @@ def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:
         if os.path.normpath(name) == name and Path(name).parent == Path("params") and not path.exists():
             content = storage.read(name)
             if content is not None:
-                path.parent.mkdir(exist_ok=True)
                 with contextlib.suppress(OSError):
+                    path.parent.mkdir(exist_ok=True)
                     write_whole(path, content[0])
 
 
-def _fetch_robot(storage: Storage, objects: dict[str, int], run_dir: Path) -> None:
+def _fetch_robot(storage: Storage, objects: dict[str, int], run_dir: Path) -> list[str]:
+    """Download the robot, which is needed where its file is not on this machine; a line for what cannot be written."""
+    problems = []
     for name, size in objects.items():
         path = run_dir / name
         if os.path.normpath(name) == name and Path(name).parts[0] == "robot" and not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError), replacing(path) as file:  # another writer deleted it
-                storage.download(name, size, file)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as file:
+                    storage.download(name, size, file)
+            except FileNotFoundError:
+                pass  # another writer deleted it
+            except OSError as error:
+                problems.append(f"{path}: cannot be written ({error.strerror})")
+    return problems
 
 
 def _fetch_metrics(storage: Storage, objects: dict[str, int], run_dir: Path) -> None:
