@@ -68,6 +68,11 @@ BAD: list[tuple[str, Any, str]] = [
     ),
     (
         "rewards",
+        RewardTerm(func=dict, weight=1.0),
+        "--env.rewards.x: <class 'dict'> is not a function; give one that was made with def",
+    ),
+    (
+        "rewards",
         rewards.is_alive,
         "--env.rewards.x: is the function is_alive, not a RewardTerm; make one with mjtrain.mdp.reward(",
     ),

@@ -20,6 +20,7 @@ from mjtrain.runs.resume import find_or_make_run
 from mjtrain.runs.run_dir import load_params, read_params, read_recorded, save_params
 from mjtrain.runs.search import RunSearch, find_runs, open_run
 from mjtrain.runs.sources import find_copies, list_code_changes, list_data_changes, restore_data
+from mjtrain.runs.trained_run import read_run
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import MetricLines, append_line, mark_injected, read_lines
 from mjtrain.training.open_run import _write_restart
@@ -225,6 +226,14 @@ def test_a_pipe_in_the_place_of_a_record_is_passed_over(tmp_path: Path) -> None:
         os.mkfifo(tmp_path / name)
     assert read_best(tmp_path) is None
     assert list_code_changes(tmp_path, {"task.py": __file__}) == []
+
+
+def test_settings_by_a_number_are_a_line(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "a" / "2026-01-01_00-00-00")
+    for name in ("env", "agent"):
+        (run_dir / "params" / f"{name}.yaml").write_text("1: 2")
+    with pytest.raises(RequestError, match=r"/params: EnvConfig has 1, which this version of mjtrain does not know$"):
+        read_run(run_dir)
 
 
 def test_no_text_of_a_run_controls_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

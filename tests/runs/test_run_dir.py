@@ -48,3 +48,12 @@ def test_params_are_plain_yaml(tmp_path: Path) -> None:
         "actor": {"hidden_dims": [64, 64]},
         "load": None,
     }
+
+
+def test_params_that_are_not_text_are_replaced_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "params").mkdir()
+    (tmp_path / "params" / "env.yaml").write_bytes(b"name: b\xfcro\n")
+    save_params(tmp_path, env={"name": "office"})
+    assert (tmp_path / "params" / "env.yaml").read_text() == "name: office\n"
+    (kept,) = tmp_path.glob("params/previous/*/env.yaml")
+    assert kept.read_bytes() == b"name: b\xfcro\n"

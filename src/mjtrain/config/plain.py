@@ -87,7 +87,7 @@ def _make_dataclass(
     unknown = [key for key in value if key not in kinds]
     if unknown:
         raise ValueError(
-            f"{name or kind.__name__} has {', '.join(unknown)}, which this version of mjtrain does not know"
+            f"{name or kind.__name__} has {', '.join(map(str, unknown))}, which this version of mjtrain does not know"
         )
     prefix = f"{name}." if name else ""
     try:

@@ -193,7 +193,8 @@ def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:
 
 def _find_function_problems(term: TermFunction, *, limits: bool) -> list[str]:
     """Return what is wrong with the function of a term, or else with the types of its parameters."""
-    if not callable(term.func) or not hasattr(term.func, "__qualname__"):  # without that name no run could record it
+    is_named = callable(term.func) and hasattr(term.func, "__qualname__")  # without that name no run could record it
+    if not is_named or isinstance(term.func, type):
         return [f"--env.{term.name}: {show(term.func)} is not a function; give one that was made with def"]
     try:
         signature = inspect.signature(term.func)

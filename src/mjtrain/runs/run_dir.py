@@ -87,12 +87,12 @@ def save_params(run_dir: Path, **params: Any) -> None:
     """
     folder = run_dir / "params"
     folder.mkdir(exist_ok=True)
-    files = {folder / f"{name}.yaml": to_yaml(content) for name, content in params.items()}
-    changed = {path: text for path, text in files.items() if not path.exists() or path.read_text() != text}
+    files = {folder / f"{name}.yaml": to_yaml(content).encode() for name, content in params.items()}
+    changed = {path: new for path, new in files.items() if not path.exists() or path.read_bytes() != new}
     if any(path.exists() for path in changed):
         _keep_previous(folder)
-    for path, text in changed.items():
-        write_whole(path, text)
+    for path, new in changed.items():
+        write_whole(path, new)
 
 
 def _keep_previous(folder: Path) -> None:

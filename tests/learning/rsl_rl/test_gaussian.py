@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
+from mjtrain.config import AgentConfig
 from mjtrain.learning.rsl_rl.networks import Gaussian
+from mjtrain.learning.rsl_rl.policy import ActorPolicy
 
 
 @pytest.mark.parametrize("std_type", ["scalar", "log"])
@@ -29,3 +31,11 @@ def test_means_in_bfloat16_give_densities_in_the_precision_of_the_parameters() -
     ours = Gaussian(4)
     ours.update(torch.zeros(5, 4, dtype=torch.bfloat16))
     assert ours.log_prob(torch.zeros(5, 4)).dtype == torch.float32
+
+
+def test_an_actor_without_groups_reads_what_it_was_trained_with() -> None:
+    """RSL-RL trains it with the group of its name, or else with `policy`."""
+    for name in ("actor", "policy"):
+        policy = ActorPolicy(AgentConfig(obs_groups={}), {name: torch.zeros(2, 3)}, 1)
+        assert policy.inputs == {name: (3,)}
+        assert policy({name: torch.zeros(2, 3)}).shape == (2, 1)

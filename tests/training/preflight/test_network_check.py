@@ -34,6 +34,13 @@ def cnn(**changes: Any) -> ModelConfig:
     return ModelConfig(class_name="CNNModel", cnn_cfg=CnnConfig(**changes))
 
 
+def test_a_network_without_groups_is_named_unless_one_has_its_name() -> None:
+    agent = AgentConfig(obs_groups={})
+    missing = "--agent.obs-groups.critic: is missing; name the groups that this network reads"
+    assert list(find_network_problems(agent, {"actor": (5,)}, 8)) == [missing]
+    assert list(find_network_problems(agent, {"policy": (5,)}, 8)) == []
+
+
 PROBLEMS = {
     "--agent.actor.class-name MLPModel: cannot read group image, which has images (3, 32, 32); use CNNModel, or "
     "another group in --agent.obs-groups.actor": (ModelConfig(), ("actor", "image")),

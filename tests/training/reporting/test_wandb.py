@@ -218,6 +218,20 @@ own.finish()
 """
 
 
+def test_a_damaged_record_of_the_run_begins_another_run(tmp_path: Path) -> None:
+    """The second start finds a folder in the place of wandb_run_id, which cannot be replaced."""
+    first, _ = train(tmp_path, "--wandb-mode", "offline", "--max-iterations", "1")
+    assert first.returncode == 0, first.stderr
+    (run_dir,) = tmp_path.glob("logs/*/*")
+    (run_dir / "wandb_run_id").unlink()
+    (run_dir / "wandb_run_id").mkdir()
+    second, _ = train(tmp_path, "--wandb-mode", "offline", "--max-iterations", "2", "--resume")
+    assert second.returncode == 0, second.stderr
+    said = "wandb_run_id cannot be written (Is a directory); a resumed run begins another W&B run"
+    assert said in " ".join(second.stdout.split())
+    assert len(recordings_below(tmp_path)) == 2
+
+
 def test_a_run_of_the_program_that_trains_is_not_the_trainings(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     done = run_program(OWN_RUN, tmp_path, HOME=str(tmp_path), WANDB_MODE="offline", WANDB_RUN_ID="mine")

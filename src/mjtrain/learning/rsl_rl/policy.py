@@ -37,7 +37,8 @@ class ActorPolicy:
             observations: What the environment observes, by group; shape (num_envs, size) each, or (num_envs, channels,
                 height, width) for images.
         """
-        groups = config.obs_groups["actor"]
+        unnamed = ("actor",) if "actor" in observations else ("policy",)  # what RSL-RL takes in a training
+        groups = config.obs_groups.get("actor", unnamed)
         plain = to_plain(config)
         own = settings.get("student" if isinstance(config.algorithm, ImitationConfig) else "actor", {})
         make_actor, options = resolve_class(merge_settings(resolve_model(plain["actor"]), own))
@@ -46,7 +47,9 @@ class ActorPolicy:
         if self.estimated_group is not None:
             options["auxiliary_cfg"] = plain["algorithm"]["auxiliary_cfg"]
         seen = pack(observations)
-        self.network: MLPModel = make_actor(seen, plain["obs_groups"], "actor", num_actions, **options).to(seen.device)
+        self.network: MLPModel = make_actor(seen, {"actor": list(groups)}, "actor", num_actions, **options).to(
+            seen.device
+        )
         self.network.eval()
         self.inputs = {group: tuple(observations[group].shape[1:]) for group in groups}
         self.dtypes = {group: observations[group].dtype for group in groups}

@@ -9,7 +9,7 @@ from typing import Any
 from mjtrain.config import RunConfig
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.wandb_artifact import call_within, has_credentials, kill_process
-from mjtrain.runtime.files import write_whole
+from mjtrain.runtime.files import read_regular, write_whole
 from mjtrain.runtime.machine import is_writable
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.writer import Writer, WriterError, guard, scalars
@@ -61,7 +61,10 @@ class WandbWriter(Writer):
                 raise
             warn(f"W&B cannot be reached ({error}); recording offline, for wandb sync later")
             self._run = _begin(run_dir, config, "offline", apart=apart)
-        write_whole(run_dir / ID_FILE, self._run.id)
+        try:
+            write_whole(run_dir / ID_FILE, self._run.id)
+        except OSError as error:
+            warn(f"{ID_FILE} cannot be written ({error.strerror}); a resumed run begins another W&B run")
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Log the scalars."""
@@ -139,12 +142,19 @@ def _choose_cache(run_dir: Path) -> None:
         os.environ["WANDB_CACHE_DIR"] = str(run_dir.absolute() / "wandb" / "cache")
 
 
+def _read_id(run_dir: Path) -> str | None:
+    """Return the W&B run that a run has begun; None if it has not, or its file is damaged."""
+    try:
+        return read_regular(run_dir / ID_FILE).decode().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 def _begin(run_dir: Path, config: RunConfig, mode: str, *, apart: bool) -> Any:
     """Start W&B's own process, and the run in it, if need be apart from a run of the caller's program."""
     import wandb
 
-    id_file = run_dir / ID_FILE
-    run_id = id_file.read_text().strip() if id_file.exists() else None
+    run_id = _read_id(run_dir)
     if apart and run_id is None:  # not that of the caller's run, where WANDB_RUN_ID is set
         run_id = secrets.token_hex(4)
     settings = wandb.Settings(
