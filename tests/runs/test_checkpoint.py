@@ -3,6 +3,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,6 +30,28 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert torch.equal(loaded["weights"]["a"], content["weights"]["a"])
     assert (loaded["iter"], loaded["infos"]) == (4, {"task": "x"})
     assert [path.name for path in tmp_path.iterdir()] == ["model_4.pt"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("iter", "4", "is damaged: iter is of type str, not int"),
+        ("infos", [], "is damaged: infos is of type list, not dict"),
+        ("learner", None, "is damaged: learner is of type NoneType, not str"),
+        ("ranks", 3, "is damaged: ranks is of type int, not list"),
+        ("format", torch.zeros(2), r"has format tensor\(\[0., 0.\]\); this version reads format 1"),
+    ],
+)
+def test_a_part_of_another_type_is_named(tmp_path: Path, key: str, value: Any, words: str) -> None:
+    path = tmp_path / "model_4.pt"
+    save_checkpoint(path, {"iter": 4, key: value})
+    with pytest.raises(RequestError, match=f"^checkpoint {path}: {words}$"):
+        load_checkpoint(path, "cpu")
+
+
+def test_infos_of_rsl_rl_are_none(tmp_path: Path) -> None:
+    torch.save({"iter": 4, "infos": None}, tmp_path / "model_4.pt")
+    assert load_checkpoint(tmp_path / "model_4.pt", "cpu") == {"iter": 4}
 
 
 class _Unsavable:

@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.runs.checkpoint import list_checkpoints, load_checkpoint
+from mjtrain.runs.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from mjtrain.runs.search import find_run_to_resume
 from mjtrain.runtime.errors import RequestError
 
@@ -155,6 +155,9 @@ def test_what_cannot_be_resumed_is_refused_by_name(run_dir: Path, tmp_path: Path
         train(tmp_path, 8, resume=True, agent=smaller)
     with pytest.raises(RequestError, match=r"no run of Cartpole-Balance below .* has a valid checkpoint"):
         find_run_to_resume(make_train_config("Cartpole-Balance", log_root=str(tmp_path / "empty"), resume=True))
+    save_checkpoint(run_dir / "model_5.pt", {"actor_state_dict": {}, "iter": 5, "infos": None})
+    with pytest.raises(RequestError, match=r"model_5.pt: has no infos, so no training can be resumed from it; --load"):
+        train(tmp_path, 8, resume=True)
 
 
 def test_two_processes_do_not_train_in_one_directory(run_dir: Path, tmp_path: Path) -> None:

@@ -16,7 +16,14 @@ from mjtrain.learning.drift import check_drift
 from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.metrics import JobMetrics
 from mjtrain.learning.persistence import as_tensors, gather_rank_states, set_rng_state
-from mjtrain.runs.checkpoint import FORMAT, check_recorded_learner, parse_checkpoint, read_checkpoint, save_checkpoint
+from mjtrain.runs.checkpoint import (
+    FORMAT,
+    CheckpointError,
+    check_recorded_learner,
+    parse_checkpoint,
+    read_checkpoint,
+    save_checkpoint,
+)
 from mjtrain.runs.weights import read_networks
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
@@ -175,7 +182,12 @@ class TrainingLoop:
             return None
         path = path or Path("(of rank 0)")
         content = parse_checkpoint(data, path, "cpu")
-        theirs = content.get("infos", {}).get("task")
+        for key in ("iter", "infos", "last_episodes", "ranks"):
+            if key not in content:
+                raise CheckpointError(
+                    f"checkpoint {path}: has no {key}, so no training can be resumed from it; --load takes its networks"
+                )
+        theirs = content["infos"].get("task")
         if not is_same_task(theirs, task):
             raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
         check_recorded_learner(content, path, self.learner)

@@ -23,6 +23,9 @@ FORMAT = 1
 """Number of the format that is written today, under the key "format"."""
 
 
+_KINDS = {"learner": str, "iter": int, "infos": dict, "last_episodes": dict, "ranks": list}
+"""Types of what the training loop writes."""
+
 MAGIC = b"\nmjtrain sha256:"
 _TRAILER_SIZE = len(MAGIC) + hashlib.sha256().digest_size
 _CHUNK_SIZE = 1 << 20
@@ -145,9 +148,15 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"checkpoint {path}: not a checkpoint (it holds a {type(content).__name__})")
     number = content.get("format", FORMAT)
-    if number != FORMAT:
+    if not isinstance(number, int) or number != FORMAT:
         advice = "; update mjtrain" if isinstance(number, int) and number > FORMAT else ""
         raise CheckpointError(f"checkpoint {path}: has format {number}; this version reads format {FORMAT}{advice}")
+    if content.get("infos", {}) is None:  # as RSL-RL's own runner writes it
+        del content["infos"]
+    for key, kind in _KINDS.items():
+        if key in content and not isinstance(content[key], kind):
+            there = type(content[key]).__name__
+            raise CheckpointError(f"checkpoint {path}: is damaged: {key} is of type {there}, not {kind.__name__}")
     return content
 
 
