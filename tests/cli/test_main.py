@@ -129,13 +129,6 @@ def test_python_m_mjtrain(tmp_path: Path) -> None:
     assert done.stderr.startswith("train: unknown task Cartpole-Balnce; did you mean Cartpole-Balance")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_python_m_with_the_module_of_a_command(command: str) -> None:
-    words = [sys.executable, "-m", f"mjtrain.cli.{command.replace('-', '_')}", "--version"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=patience(60), check=True)
-    assert done.stdout == f"mjtrain {version('mjtrain')}\n"
-
-
 def test_a_command_ends_without_looking_for_cycles() -> None:
     program = (
         "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0));"  # the first is called last

@@ -40,7 +40,3 @@ def main(argv: list[str]) -> None:
     print(file)
     for line in lines:
         print(f"  {line}")
-
-
-if __name__ == "__main__":
-    main()

@@ -104,7 +104,3 @@ def _function(name: str, kind: Any) -> str:
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
         parse(kind, ["--tyro-print-completion", "bash"], prog=name)
     return out.getvalue().partition(REGISTRATION)[0]
-
-
-if __name__ == "__main__":
-    main()

@@ -48,7 +48,3 @@ def main(argv: list[str]) -> None:
     print(f"{exported.checkpoint} as {exported.folder}, verified on {count(options.observations, 'observation')}:")
     for name, difference in exported.differences.items():
         print(f"  {name}: off by at most {difference:.1e}")
-
-
-if __name__ == "__main__":
-    main()

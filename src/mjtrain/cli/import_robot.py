@@ -26,7 +26,3 @@ def main(argv: list[str]) -> None:
     print(robot)
     for line in [*notes, *check_robot(robot)]:
         print(f"  {line}")
-
-
-if __name__ == "__main__":
-    main()

@@ -31,7 +31,3 @@ def main(argv: list[str]) -> None:
     folder, task = write_project(name, Path(options.folder))
     print(f"{folder} is a project with the task {task}; its README.md says more. With uv:\n")
     print(f"  cd {folder}\n  uv run train {task}")
-
-
-if __name__ == "__main__":
-    main()

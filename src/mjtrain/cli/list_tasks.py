@@ -39,7 +39,3 @@ def main(args: list[str]) -> None:
         line = f"{task.name:<{indent}}{'; '.join(filter(None, (task.summary, task.trains_in)))}".rstrip()
         wraps = columns is not None and columns >= 2 * indent
         print(textwrap.fill(line, columns, subsequent_indent=" " * indent) if wraps and columns else line)
-
-
-if __name__ == "__main__":
-    main()

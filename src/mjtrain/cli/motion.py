@@ -278,7 +278,3 @@ def _record(args: list[str]) -> None:
     motion = launch(record_motion, run, config.held, options.settle_s, options.length_s, launch=where)
     write_motion(files[1], motion)
     _print_written(files[1], motion)
-
-
-if __name__ == "__main__":
-    main()

@@ -119,7 +119,3 @@ def _check_writer(config: PlayConfig) -> Callable[..., Path]:
 
     check_folder(config)
     return record_dataset
-
-
-if __name__ == "__main__":
-    main()

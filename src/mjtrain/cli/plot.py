@@ -58,7 +58,3 @@ def main(argv: list[str]) -> None:
         last = [run.rows[-1]["iteration"] for run in group.runs]
         print(f"{printable(group.label)}: to iteration {' '.join(map(str, last))}")
     print(out)
-
-
-if __name__ == "__main__":
-    main()

@@ -40,7 +40,3 @@ def main(argv: list[str]) -> None:
         raise RequestError(f"{source}: give a folder too, as in pull SOURCE DIR")
     manifest = pull_bundle(source, Path(folder))
     print(f"{source} as {folder}: {manifest.task}, {count(len(manifest.files), 'file')}")
-
-
-if __name__ == "__main__":
-    main()

@@ -71,7 +71,3 @@ def _write(place: str, options: Options, folder: Path) -> None:
         where = str(run.run_dir)
         figures = play(where, checkpoint=str(run.checkpoint), episodes=options.episodes, trust=options.trust_run)
     launch(write_bundle, run, folder, options.observations, figures, options.license, launch=LaunchConfig(gpu_ids=None))
-
-
-if __name__ == "__main__":
-    main()

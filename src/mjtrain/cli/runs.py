@@ -77,7 +77,3 @@ def format_table(runs: "list[RunSummary]") -> list[str]:
         rows.append(tuple(map(printable, row)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-if __name__ == "__main__":
-    main()

@@ -78,7 +78,3 @@ def _make_folder(name: str) -> Path:
     except OSError as error:
         raise RequestError(f"--out {name}: cannot be written ({error.strerror})") from error
     return folder
-
-
-if __name__ == "__main__":
-    main()
