@@ -41,7 +41,7 @@ def _list_spaces(config: EnvConfig) -> list[dict[str, Any]]:
 
 
 class Memory:
-    """What functions of a task keep from call to call outside the environment, as it is now."""
+    """What functions of a task keep from call to call outside the environment, as it was when this was made."""
 
     def __init__(self, config: EnvConfig) -> None:
         # By name: the value, and what it has in it.

@@ -6,10 +6,10 @@ Periodic Reward Composition", ICRA 2021. Where the velocity command is to stand,
 `velocity_sensor` they do so only when the robot has stopped: a robot that is pushed while it stands may step until
 then, instead of falling.
 
-What the terms of a schedule have in common: `frequency_hz` are strides per second, `offsets` the phase of each foot at
-the start, in strides, and `duty` is the fraction of a stride for which a foot stands. `velocity_sensor` is a
-velocimeter on the body; with None the command alone decides who stands. `stopped_below` is the planar velocity below
-which the robot has stopped, in m/s.
+Parameters of a schedule: `frequency_hz` is the number of strides per second. `offsets` has the phase of each foot at
+the start, in strides. `duty` is the fraction of a stride for which a foot stands. `velocity_sensor` is a velocimeter on
+the body; with None the command alone decides who stands. `stopped_below` is the planar velocity below which the robot
+has stopped, in m/s.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def swing(
 ) -> torch.Tensor:
     """Progress of each foot through its swing: 0 while it should stand, else from 0 to 1. Shape (num_envs, num_feet).
 
-    Parameters are those of a schedule.
+    Parameters are those of a schedule, which the docstring of the module describes.
     """
     phase = _phases(env, frequency_hz, offsets)
     return ((phase - duty) / (1 - duty)).clamp_min(0.0) * _stepping(env, command, velocity_sensor, stopped_below)

@@ -290,6 +290,7 @@ def raise_with_success(
 
     Args:
         level: The present levels, shape (num_envs,); the next ones are returned.
+        success: Name of the success term.
         at_least: What it must measure of the episode, see `SuccessTerm.measure`: 1 for end and ever.
         step: Rise and fall of the level.
     """

@@ -1,4 +1,7 @@
-"""Quantities that many tasks reward or penalise, for reward terms."""
+"""Quantities that many tasks reward or penalise, for reward terms.
+
+A parameter `success` is the name of a success term.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Conditions that end an episode, for termination terms."""
+"""Conditions that end an episode, for termination terms.
+
+A parameter `success` is the name of a success term.
+"""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _resolve(model: mujoco.MjModel, name: str, camera: CameraConfig) -> Resolved
 
 
 def _check_values(flag: str, camera: CameraConfig) -> None:
-    """Check what needs no model, and that the types and limits of the config's fields do not say."""
+    """Check what needs no model, beyond the types and limits of the fields of the config."""
     if not camera.streams or len(set(camera.streams)) < len(camera.streams):
         given = " ".join(camera.streams) or "(none)"
         known = ", ".join(get_args(StreamName))

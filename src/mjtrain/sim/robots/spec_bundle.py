@@ -59,7 +59,7 @@ def _read_asset(spec: Any, folder: str, name: str, robot: RobotConfig) -> bytes:
 def list_copy_differences(robot: RobotConfig, copy: Path) -> list[str]:
     """Compile a robot and its copy, and return the fields that differ, see `list_differences`.
 
-    Numbers of a robot in a file must be the same.
+    Numbers of a robot in a file are compared bit by bit, and those of one that a function builds to `_TOLERANCE`.
 
     Raises:
         ValueError: One of them is not a valid model.
