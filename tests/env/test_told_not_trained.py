@@ -392,6 +392,18 @@ WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
         lambda config: replace(config, terrain=replace(config.terrain, cell_m=1e-4)),
         r"--env\.terrain\.cell-m 0\.0001: makes .* points",
     ),
+    "cells of which the border alone has too many": (
+        ROUGH,
+        lambda config: replace(
+            config, terrain=replace(config.terrain, kinds=("rough",), num_levels=1, patch_m=3.0, cell_m=5e-4)
+        ),
+        r"--env\.terrain\.cell-m 0\.0005: makes 3\.2e\+08 points",
+    ),
+    "cells whose number has no float": (
+        ROUGH,
+        lambda config: replace(config, terrain=replace(config.terrain, cell_m=1e-200)),
+        r"--env\.terrain\.cell-m 1e-200: makes inf points",
+    ),
     "a reset below the ground": (
         WALKER,
         both(

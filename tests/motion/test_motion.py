@@ -174,6 +174,22 @@ def test_the_mirror_image_of_a_contact_is_that_of_its_body(skeleton: Skeleton, m
         skeleton.mirror(motion.replace(contacts=touches, contact_bodies=("wing",)))
 
 
+@pytest.mark.parametrize("value", [np.nan, "False"])
+def test_contacts_that_are_not_numbers_are_refused(motion: Motion, tmp_path: Path, value: float | str) -> None:
+    write_motion(tmp_path / "a.npz", motion.replace(contacts=np.ones((motion.num_frames, 1)), contact_bodies=("FR",)))
+    with np.load(tmp_path / "a.npz") as arrays:
+        np.savez(tmp_path / "b.npz", **{**arrays, "contacts": np.full((motion.num_frames, 1), value)})
+    with pytest.raises(RequestError, match=r"b\.npz: contacts must be booleans or finite numbers"):
+        read_motion(tmp_path / "b.npz")
+
+
+def test_a_duration_that_no_float_holds_is_refused(motion: Motion, skeleton: Skeleton, tmp_path: Path) -> None:
+    frame = [*motion.root_pos[0], *motion.root_quat[0], *motion.joint_pos[0]]
+    (tmp_path / "a.txt").write_text(json.dumps({"FrameDuration": 10**400, "Frames": [frame] * 3}))
+    with pytest.raises(RequestError, match="a frame has no positive duration"):
+        read_motion(tmp_path / "a.txt", skeleton)
+
+
 def test_a_file_without_contact_bodies_is_read_again(tmp_path: Path, motion: Motion) -> None:
     write_motion(tmp_path / "a.npz", motion.replace(contacts=np.zeros((motion.num_frames, 0), bool)))
     assert read_motion(tmp_path / "a.npz").contact_bodies == ()

@@ -99,7 +99,10 @@ def make_motion(
             f"root_quat has length {lengths[frame]:.3g} in frame {frame}; a rotation (w, x, y, z) has length 1"
         )
     if contacts is not None:
-        contacts = np.asarray(contacts).astype(bool)
+        contacts = np.asarray(contacts)
+        if contacts.dtype.kind not in "biuf" or not np.isfinite(contacts).all():
+            raise RequestError("contacts must be booleans or finite numbers, where 0 is no contact")
+        contacts = contacts.astype(bool)
         if contacts.shape != (num_frames, len(contact_bodies)):
             raise RequestError(f"contacts has shape {contacts.shape}; it must be {(num_frames, len(contact_bodies))}")
     motion = Motion(

@@ -49,7 +49,8 @@ def make_height_field(config: TerrainConfig) -> HeightField:
         raise RequestError(f"--env.terrain.patch-m {config.patch_m}: give at least {2 * _PLATFORM_M}")
     if config.cell_m > _PLATFORM_M / 2:
         raise RequestError(f"--env.terrain.cell-m {config.cell_m:g}: give at most {_PLATFORM_M / 2:g}")
-    points = len(config.kinds) * config.num_levels * (config.patch_m / config.cell_m) ** 2
+    width, length = (count * config.patch_m + 2 * _BORDER_M for count in (len(config.kinds), config.num_levels))
+    points = (width / config.cell_m) * (length / config.cell_m)  # inf, and no OverflowError, where that is too large
     if points > _MAX_POINTS:
         raise RequestError(
             f"--env.terrain.cell-m {config.cell_m:g}: makes {points:.2g} points, more than {_MAX_POINTS:.0e}; give "
