@@ -33,7 +33,7 @@ class MotionReport:
     """Its unit: rad, or m where that joint is a slide."""
     limit_overrun_joint: str = ""
     """Which joint that is."""
-    jerk: float | None = None
+    jerk: float
     """Root mean square of the third derivative of all joints, in rad/s^3."""
     foot_slip: float | None = None
     """Mean horizontal speed of the bodies at the ends of the limbs while they are on the ground, in m/s."""
