@@ -1,5 +1,6 @@
 """What the training loop needs of a learning library."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,6 +36,7 @@ class Algorithm(Protocol):
     """What the ranks sum while they learn; the time that they wait in it is not counted as learning."""
 
     @property
+    @abstractmethod
     def learning_rate(self) -> float:
         """Step size of the optimiser now."""
         ...
@@ -46,13 +48,16 @@ class Algorithm(Protocol):
             RequestError: Something that was asked for is missing.
         """
 
+    @abstractmethod
     def broadcast(self) -> None:
         """Give all ranks the parameters and normalisers of rank 0; called only if there are several ranks."""
 
+    @abstractmethod
     def act(self, observations: Observations) -> torch.Tensor:
         """Sample actions, shape (num_envs, num_actions), and keep what the update needs to know of them."""
         ...
 
+    @abstractmethod
     def process_env_step(
         self, observations: Observations, rewards: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor
     ) -> None:
@@ -67,6 +72,7 @@ class Algorithm(Protocol):
             truncated: Episodes that were cut off, never terminated ones. Boolean, shape (num_envs,).
         """
 
+    @abstractmethod
     def finish_rollout(self, observations: Observations) -> Mapping[str, torch.Tensor]:
         """Compute what is to be learned from a rollout, such as returns, from the observations after its last step.
 
@@ -75,6 +81,7 @@ class Algorithm(Protocol):
         """
         ...
 
+    @abstractmethod
     def rollout_observations(self) -> Mapping[str, torch.Tensor]:
         """Return the observations of the last rollout by group, shape (num_steps, num_envs, ...).
 
@@ -82,10 +89,12 @@ class Algorithm(Protocol):
         """
         ...
 
+    @abstractmethod
     def update(self) -> dict[str, float]:
         """Learn from the rollout, and return the mean losses of this rank by name."""
         ...
 
+    @abstractmethod
     def pop_means(self) -> dict[str, torch.Tensor | float | None]:
         """Return further means over this rank's samples since the last call, by the names of their metrics.
 
@@ -94,10 +103,12 @@ class Algorithm(Protocol):
         """
         ...
 
+    @abstractmethod
     def parameters(self) -> Iterable[tuple[str, torch.Tensor]]:
         """Return all parameters that are learned, by names such as "the actor's mlp.0.weight"."""
         ...
 
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Return what all ranks have in common and the future depends on: networks, normalisers, optimiser.
 
@@ -106,6 +117,7 @@ class Algorithm(Protocol):
         """
         ...
 
+    @abstractmethod
     def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
         """Continue from a checkpoint.
 
@@ -117,6 +129,7 @@ class Algorithm(Protocol):
             RequestError: It does not fit; the message names the first tensor that differs.
         """
 
+    @abstractmethod
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take networks and normalisers of a checkpoint, and nothing else of it; arguments as of `load_state_dict`."""
 

@@ -3,6 +3,7 @@
 `loop.py` has the training loop that implements `Learner` for all libraries; `registry.py` chooses the library.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +140,7 @@ class Policy(Protocol):
     """Flat observation group that the policy learned to tell from images, see `AuxiliaryConfig`; None if there is none,
     or if the environment does not observe it."""
 
+    @abstractmethod
     def load(self, content: dict[str, Any], path: Path) -> None:
         """Take the weights of a checkpoint; nothing changes if they do not fit.
 
@@ -150,6 +152,7 @@ class Policy(Protocol):
             CheckpointError: It has no policy, or one of other sizes.
         """
 
+    @abstractmethod
     def __call__(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
         """Return the mean actions, shape (num_envs, num_actions), for observations by group, (num_envs, *shape)."""
         ...
@@ -164,6 +167,7 @@ class Policy(Protocol):
         None: of all; the next call may be for another number of them.
         """
 
+    @abstractmethod
     def to_onnx_module(self) -> torch.nn.Module:
         """Return a module for torch.onnx.export on the CPU.
 
