@@ -25,10 +25,13 @@ class Inputs:
         observations, states = (Box(-torch.inf, torch.inf, (self.sizes[name],)) for name in ("actor", "critic"))
         return {"observation_space": observations, "state_space": states, "action_space": actions}
 
+    def join(self, name: str, observations: Observations) -> torch.Tensor:
+        """Return what the actor or the critic reads, shape (num_envs, size)."""
+        return torch.cat([observations[group] for group in self.groups[name]], dim=1)
+
     def split(self, observations: Observations) -> tuple[torch.Tensor, torch.Tensor]:
         """Return observations and states, shape (num_envs, size) each."""
-        actor, critic = ([observations[group] for group in self.groups[name]] for name in ("actor", "critic"))
-        return torch.cat(actor, dim=1), torch.cat(critic, dim=1)
+        return self.join("actor", observations), self.join("critic", observations)
 
     def by_group(self, read: Callable[[str], torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return what a memory holds by observation group, shape (num_steps, num_envs, size).

@@ -53,7 +53,10 @@ class RlGamesAlgorithm(Algorithm):
 
     def _gather(self, observations: Observations) -> dict[str, torch.Tensor]:
         """Return what rl_games calls obs and states: what actor and critic read; states are for a central value."""
-        return dict(zip(("obs", "states"), self._inputs.split(observations), strict=True))
+        gathered = {"obs": self._inputs.join("actor", observations)}
+        if self._agent.has_central_value:
+            gathered["states"] = self._inputs.join("critic", observations)
+        return gathered
 
     def process_env_step(
         self,
