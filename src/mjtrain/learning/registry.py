@@ -96,11 +96,12 @@ def make_policy(
     Raises:
         RequestError: The network asks for an observation group that the environment does not have.
     """
+    _defer_imports()
+    library = find_library(learner.name)
     for group in agent.obs_groups.get("actor", ()):
         if group not in observations:
             raise RequestError(f"--agent.obs-groups.actor {group}: the environment observes {', '.join(observations)}")
-    _defer_imports()
-    return find_library(learner.name).make_policy(agent, learner.settings, observations, num_actions)
+    return library.make_policy(agent, learner.settings, observations, num_actions)
 
 
 def _defer_imports() -> None:
