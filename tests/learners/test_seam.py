@@ -15,7 +15,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.cli.train import main as train
 from mjtrain.config import LearnerConfig
-from mjtrain.learning import TrainingLoop
+from mjtrain.learning import Algorithm, Policy, TrainingLoop
 from mjtrain.learning.registry import check_learner, find_library, make_learner
 from mjtrain.runtime.errors import RequestError
 
@@ -166,3 +166,14 @@ def test_a_state_that_no_checkpoint_could_be_read_with_is_not_saved(
     algorithm.rank_state = lambda: {"generator": object()}
     with pytest.raises(TypeError, match=r"rank_state\(\)\['generator'\] is <object object at "):
         loop.save(tmp_path / "model_1.pt")
+
+
+@pytest.mark.parametrize(("protocol", "needed"), [(Algorithm, "load_weights"), (Policy, "to_onnx_module")])
+def test_a_class_that_inherits_defines_what_has_no_default(protocol: Any, needed: str) -> None:
+    """A default that does nothing would train, and not load what --load names."""
+    methods = {name: lambda self: None for name in protocol.__abstractmethods__}
+    made = type("Mine", (protocol,), methods)()
+    assert getattr(made, "rank_state", dict)() == {}
+    del methods[needed]
+    with pytest.raises(TypeError, match=needed):
+        type("Mine", (protocol,), methods)()
