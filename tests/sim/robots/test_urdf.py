@@ -217,12 +217,17 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
             r"has xacro expressions \(\$\{x\} 0 0\); expand them first",
         ),
         (LEG.replace('"0.3 0.2 0.1"', '"0,3 0,2 0,1"'), {}, "in attribute 'size' Element 'box'$"),
-        (LEG.replace('<mass value="1"/>', '<mass value="0"/>'), {}, "'thigh', .*; give this link an <inertial> with a"),
+        (
+            LEG.replace('<mass value="1"/>', '<mass value="0"/>'),
+            {},
+            "'thigh', .*; give this link an <inertial> with a mass and",
+        ),
         (
             LEG.replace("</robot>", '<link name="lost"/></robot>'),
             {},
             "2 root links, base and lost; join them, or give --fix",
         ),
+        (LEG.replace("</robot>", '<link name="world"/></robot>'), {}, "2 root links, base and world; join"),
         (CIRCLE, {}, "hopper: needs a revolute, continuous or prismatic joint that mimics no other"),
     ],
     ids=[
@@ -242,6 +247,7 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
         "commas",
         "massless",
         "roots",
+        "loose-world",
         "circle",
     ],
 )

@@ -40,13 +40,13 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
     """
     if problems := find_option_problems(config):
         raise RequestError.of(problems)
-    spec, is_on_world, notes = read_urdf(file, config)
+    spec, roots, notes = read_urdf(file, config)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.modelname) or file.stem
     out = Path(config.out or name) / f"{name}.xml"
     if out.exists():
         raise RequestError(f"{out}: exists; give another folder with --out")
     try:
-        notes += _fix_or_free(spec, config, is_on_world)
+        notes += _fix_or_free(spec, config, roots)
         notes += _choose_geoms(spec, config)
         notes += _complete(spec, config)
         files = bundle_built_robot(RobotConfig(spec=_named(lambda: spec, name)))
@@ -54,7 +54,7 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
         if isinstance(error, RequestError):
             raise
         words = " ".join(str(error).split())
-        hint = "; give this link an <inertial> with a mass" if "mjMINVAL" in words else ""
+        hint = "; give this link an <inertial> with a mass and an inertia" if "mjMINVAL" in words else ""
         raise RequestError(f"{file}: {words}{hint}") from error
     try:
         for path, content in files.items():
@@ -70,27 +70,26 @@ def _named(function: Any, name: str) -> Any:
     return function
 
 
-def _fix_or_free(spec: Any, config: ImportConfig, is_on_world: bool) -> list[str]:
+def _fix_or_free(spec: Any, config: ImportConfig, roots: list[str]) -> list[str]:
     """Give the root link a free joint, unless it is fixed, has one, or is the world."""
-    roots = spec.worldbody.bodies
     moving = [joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
     if config.fixed_base:
         if moving:
             raise RequestError(f"--fixed-base: the file gives the robot a floating joint, {moving[0].name}")
         return ["base: the root link is fixed to the world"]
-    if moving or not roots:
-        return []
-    if len(roots) > 1 and not is_on_world:
-        names = " and ".join(root.name for root in roots)
+    if len(roots) > 1:
         raise RequestError(
-            f"{spec.modelname}: has {len(roots)} root links, {names}; join them, or give --fixed-base, which "
-            "fixes each to the world"
+            f"{spec.modelname}: has {len(roots)} root links, {' and '.join(roots)}; join them, or give --fixed-base, "
+            "which fixes each to the world"
         )
-    if is_on_world or roots[0].joints:
+    bodies = spec.worldbody.bodies
+    if moving or not bodies:
+        return []
+    if "world" in roots or bodies[0].joints:
         return ["base: fixed, because the file hangs the robot on the link world"]
     name = free_name("root", spec.joints)
-    roots[0].add_freejoint(name=name)
-    return [f"base: link {roots[0].name} has a free joint, {name} (--fixed-base fixes it to the world)"]
+    bodies[0].add_freejoint(name=name)
+    return [f"base: link {bodies[0].name} has a free joint, {name} (--fixed-base fixes it to the world)"]
 
 
 def _choose_geoms(spec: Any, config: ImportConfig) -> list[str]:

@@ -16,12 +16,11 @@ MESH_SUFFIXES = (".stl", ".obj", ".msh")
 """Meshes that MuJoCo reads."""
 
 
-def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, bool, list[str]]:
+def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str], list[str]]:
     """Read a URDF with its visual geometry, and a body for each of its links.
 
     Returns:
-        An `mujoco.MjSpec`, whether its root link is the world, and a line for each thing that was found elsewhere or
-        left out.
+        An `mujoco.MjSpec`, the names of its root links, and a line for each thing that was found elsewhere or left out.
     """
     root = _parse(file)
     notes = [*_Meshes(file, config).place(root), *_put_on_world(root)]
@@ -40,8 +39,8 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, bool, list[str]]:
         if left := [value for element in root.iter() for value in element.attrib.values() if "${" in value]:
             words = f"has xacro expressions ({left[0]}); expand them first: xacro {file.name} > robot.urdf"
         raise RequestError(f"{file}: {words}") from error
-    is_on_world = root.find("link[@name='world']") is not None and root.find("joint/child[@link='world']") is None
-    return spec, is_on_world, notes
+    children = {child.get("link") for child in root.findall("joint/child")}
+    return spec, [name for link in root.findall("link") if (name := link.get("name", "")) not in children], notes
 
 
 def is_urdf(file: Path) -> bool:
@@ -156,7 +155,7 @@ class _Meshes:
         return next((path for name in names if (path := self._nearest(name)) is not None), None), True
 
     def _nearest(self, relative: Path) -> Path | None:
-        """Return the file of this name whose folders have the most names in common with the path in the URDF."""
+        """Return the file of this name whose path ends like the one in the URDF for the most parts."""
         assert self._by_name is not None
         found = self._by_name.get(relative.name, [])
         return max(found, key=lambda path: _count_equal_ends(path, relative), default=None)
