@@ -4,7 +4,7 @@ import importlib
 import json
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +138,23 @@ def test_folders_are_data_and_mere_words_are_none(tmp_path: Path, monkeypatch: p
     shutil.rmtree(run / "data")
     with pytest.raises(RequestError, match=r"run: its file own.npz is not here, and the run has no copy"):
         restore_data(run, env)
+
+
+@dataclass
+class Gait:
+    phases: np.ndarray
+
+
+def test_data_is_found_beside_objects_that_cannot_be_compared(tmp_path: Path) -> None:
+    file, gait, run = tmp_path / "walk.npz", Gait(np.arange(4.0)), tmp_path / "run"
+    file.write_text("walk")
+    run.mkdir()
+    env = config_with(file=[str(file)], gait=gait)
+    assert save_data(run, env) == []
+    file.unlink()
+    params = restore_data(run, env)[0].rewards["near"].params
+    assert params == {"file": [str(run / "data/walk.npz")], "gait": gait}
+    assert params["gait"] is gait
 
 
 def test_copies_of_files_of_the_same_name_keep_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import operator
 import shutil
 import sys
 import sysconfig
@@ -244,11 +245,13 @@ def move_data(run_dir: Path, env: EnvConfig) -> EnvConfig:
 
 
 def _change_texts(value: Any, change: Callable[[str | Path], Any], *, in_params: bool = False) -> Any:
-    """Return a config with other texts in the parameters of its terms."""
+    """Return a config with other texts in the parameters of its terms; what has none of them stays the same object."""
     if isinstance(value, Mapping):
-        return {key: _change_texts(item, change, in_params=in_params) for key, item in value.items()}
+        new = {key: _change_texts(item, change, in_params=in_params) for key, item in value.items()}
+        return new if any(new[key] is not item for key, item in value.items()) else value
     if in_params and isinstance(value, list | tuple):
-        return type(value)(_change_texts(item, change, in_params=True) for item in value)
+        items = [_change_texts(item, change, in_params=True) for item in value]
+        return type(value)(items) if any(map(operator.is_not, items, value)) else value
     if in_params and isinstance(value, str | Path):
         return change(value)
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
@@ -256,7 +259,8 @@ def _change_texts(value: Any, change: Callable[[str | Path], Any], *, in_params:
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     params = ("params", "refine_params")
     new = {name: _change_texts(item, change, in_params=name in params) for name, item in fields.items()}
-    return dataclasses.replace(value, **{name: item for name, item in new.items() if item != fields[name]})
+    changed = {name: item for name, item in new.items() if item is not fields[name]}
+    return dataclasses.replace(value, **changed) if changed else value
 
 
 def list_data_changes(run_dir: Path, env: AnyEnvConfig, origins: Mapping[str, str] = MappingProxyType({})) -> list[str]:
