@@ -11,6 +11,7 @@ import yaml
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.cli import plot, runs
+from mjtrain.config import to_plain
 from mjtrain.env.catalog import load_task
 from mjtrain.runs.best_checkpoint import parse_best, read_best
 from mjtrain.runs.history import list_runs, summarise_run
@@ -233,6 +234,21 @@ def test_settings_by_a_number_are_a_line(tmp_path: Path) -> None:
     for name in ("env", "agent"):
         (run_dir / "params" / f"{name}.yaml").write_text("1: 2")
     with pytest.raises(RequestError, match=r"/params: EnvConfig has 1, which this version of mjtrain does not know$"):
+        read_run(run_dir)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("actor", {"hidden_dims": 7}, "agent.actor.hidden-dims: is the number 7; give a tuple"),
+        ("obs_groups", "x", "agent.obs-groups: is the string 'x'; give a dict by name"),
+    ],
+)
+def test_settings_of_another_type_are_a_line(tmp_path: Path, name: str, value: object, words: str) -> None:
+    run_dir = make_run(tmp_path / "a" / "2026-01-01_00-00-00")
+    task = load_task("Cartpole-Balance")
+    save_params(run_dir, env=to_plain(task.env), agent={**to_plain(task.agent), name: value})
+    with pytest.raises(RequestError, match=f"^{run_dir}/params: {words}"):
         read_run(run_dir)
 
 

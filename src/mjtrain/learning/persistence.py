@@ -58,7 +58,15 @@ def gather_rank_states(
 
 
 def find_other_shape(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> str | None:
-    """Describe a tensor that differs in shape, or else is in only one of two state dictionaries; None without one."""
+    """Describe a tensor that differs in shape, or else is in only one of two state dictionaries; None without one.
+
+    The second one is read from a file, and may be something else.
+    """
+    if not isinstance(theirs, Mapping):
+        return f"is {show(theirs)} in the checkpoint, not tensors by name"
+    for name, value in theirs.items():
+        if not isinstance(value, torch.Tensor):
+            return f"{name} is {show(value)} in the checkpoint, not a tensor"
     here, there = ({name: tuple(value.shape) for name, value in state.items()} for state in (ours, theirs))
     differing = [name for name in {**here, **there} if here.get(name) != there.get(name)]
     if not differing:

@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import DEFAULT_LEARNER, LearnerConfig, TrainConfig, from_plain
+from mjtrain.config import DEFAULT_LEARNER, AgentConfig, LearnerConfig, TrainConfig, from_plain
+from mjtrain.config.type_check import find_type_problems
 from mjtrain.runs.plain_yaml import read_given_yaml
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runs.search import find_run_to_resume
@@ -18,6 +19,14 @@ def read_learner(run_dir: Path) -> LearnerConfig:
         return from_plain(LearnerConfig, {**read_params(run_dir, "learner")})
     except ValueError as error:
         raise RequestError(f"{run_dir / 'params' / 'learner.yaml'}: {error}") from error
+
+
+def parse_agent(content: dict[str, Any]) -> AgentConfig:
+    """Return the agent of params/agent.yaml; raises a ValueError if a field is unknown or of another type."""
+    agent = from_plain(AgentConfig, content)
+    if problems := find_type_problems(AgentConfig, agent, "agent", limits=False):
+        raise ValueError("; ".join(problems))
+    return agent
 
 
 def resolve_learner(config: TrainConfig) -> TrainConfig:

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import DEFAULT_LEARNER, AgentConfig, EnvConfig, ImitationConfig, TrainConfig, from_plain, to_plain
+from mjtrain.config import DEFAULT_LEARNER, AgentConfig, EnvConfig, ImitationConfig, TrainConfig, to_plain
 from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
 from mjtrain.runs.checkpoint import find_valid_checkpoint, hold_checkpoint, require_checkpoint
 from mjtrain.runs.history import summarise_run
-from mjtrain.runs.learner import read_learner
+from mjtrain.runs.learner import parse_agent, read_learner
 from mjtrain.runs.resume import find_resumed_here
 from mjtrain.runs.run_dir import load_params, read_params, read_recorded
 from mjtrain.runs.search import RunSearch, find_runs
@@ -70,7 +70,7 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     if (learner := read_learner(checkpoint.parent).name) != DEFAULT_LEARNER:
         raise RequestError(f"{_FLAG} {algorithm.teacher_run}: was learned with {learner}; give a run of rsl_rl")
     try:
-        taught = from_plain(AgentConfig, load_params(checkpoint.parent, "agent"))
+        taught = parse_agent(load_params(checkpoint.parent, "agent"))
     except ValueError as error:
         raise RequestError(f"{_FLAG} {algorithm.teacher_run}: {error}") from error
     if algorithm.teacher is None:
@@ -132,7 +132,7 @@ def _read_recorded(config: TrainConfig, resumed: Path | None) -> AgentConfig | N
         return None
     content = read_params(resumed, "agent")
     try:
-        recorded = from_plain(AgentConfig, content) if content else None
+        recorded = parse_agent(content) if content else None
     except ValueError:
         return None
     if recorded is None or not isinstance(recorded.algorithm, ImitationConfig):

@@ -12,7 +12,7 @@ from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import is_place, open_bundle
 from mjtrain.runs.checkpoint import hold_checkpoint, require_checkpoint
-from mjtrain.runs.learner import read_learner
+from mjtrain.runs.learner import parse_agent, read_learner
 from mjtrain.runs.recorded_env import adapt_recorded
 from mjtrain.runs.robot import find_robot, with_absolute_file
 from mjtrain.runs.run_dir import load_params
@@ -210,7 +210,7 @@ def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = N
     functions = {**functions, **_kept.get(str(record.get("started")), {})}
     try:
         env = from_plain(AnyEnvConfig, load_params(run_dir, "env"), functions=functions, load=trust.load)
-        agent = from_plain(AgentConfig, load_params(run_dir, "agent"))
+        agent = parse_agent(load_params(run_dir, "agent"))
         trust.check_env(env)
         trust.check_agent(to_plain(agent), defaults)
     except RequestError:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from mjtrain.config import AgentConfig, AuxiliaryConfig, CnnConfig, ModelConfig, PpoConfig, to_plain
+from mjtrain.config import AgentConfig, AuxiliaryConfig, CnnConfig, DistillationConfig, ModelConfig, PpoConfig, to_plain
 from mjtrain.learning.rsl_rl.networks import resolve_model
 from mjtrain.training.preflight.network_check import find_network_problems
 
@@ -39,6 +39,9 @@ def test_a_network_without_groups_is_named_unless_one_has_its_name() -> None:
     missing = "--agent.obs-groups.critic: is missing; name the groups that this network reads"
     assert list(find_network_problems(agent, {"actor": (5,)}, 8)) == [missing]
     assert list(find_network_problems(agent, {"policy": (5,)}, 8)) == []
+    student = AgentConfig(obs_groups={}, algorithm=DistillationConfig())
+    missing = "--agent.obs-groups.actor: is missing; name the groups that this network reads"
+    assert list(find_network_problems(student, {"actor": (5,)}, 8)) == [missing]
 
 
 PROBLEMS = {

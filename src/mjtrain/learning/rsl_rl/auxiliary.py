@@ -64,5 +64,7 @@ class AuxiliaryLoss:
 
 
 def without_head(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return an actor's weights without those that only its training needs."""
-    return {name: value for name, value in weights.items() if not name.startswith("auxiliary_head.")}
+    """Return an actor's weights without those that only its training needs; what is not weights, as it is."""
+    if not isinstance(weights, Mapping):  # of a damaged file, which their comparison with a network says
+        return weights
+    return {name: value for name, value in weights.items() if not str(name).startswith("auxiliary_head.")}

@@ -10,6 +10,7 @@ from rsl_rl.extensions import RandomNetworkDistillation
 from rsl_rl.models import MLPModel
 from rsl_rl.modules import EmpiricalDiscountedVariationNormalization
 
+from mjtrain.config.type_check import show
 from mjtrain.learning.persistence import find_other_shape
 from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.mini_batches import keep_settings
@@ -54,6 +55,9 @@ def load_networks(
         if (other := find_other_shape(mine[key], content[key])) is not None:
             raise RequestError(f"checkpoint {path}: does not fit the networks of this run: {part} {other}")
     if optimizer and "optimizer_state_dict" in content:
+        if not isinstance(content["optimizer_state_dict"], dict):
+            there = show(content["optimizer_state_dict"])
+            raise RequestError(f"checkpoint {path}: is damaged: optimizer_state_dict is {there}, not a dict")
         keep_settings(content["optimizer_state_dict"], algorithm.optimizer)
     parts = dict.fromkeys(networks, True) | {"optimizer": optimizer, "rnd": optimizer}
     try:

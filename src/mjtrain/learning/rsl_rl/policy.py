@@ -47,9 +47,8 @@ class ActorPolicy:
         if self.estimated_group is not None:
             options["auxiliary_cfg"] = plain["algorithm"]["auxiliary_cfg"]
         seen = pack(observations)
-        self.network: MLPModel = make_actor(seen, {"actor": list(groups)}, "actor", num_actions, **options).to(
-            seen.device
-        )
+        sets = {**plain["obs_groups"], "actor": list(groups)}  # all, as in a training: other classes may read them
+        self.network: MLPModel = make_actor(seen, sets, "actor", num_actions, **options).to(seen.device)
         self.network.eval()
         self.inputs = {group: tuple(observations[group].shape[1:]) for group in groups}
         self.dtypes = {group: observations[group].dtype for group in groups}

@@ -49,7 +49,9 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
         if model.class_name not in _LIBRARY_MODELS:
             continue
         groups = {group: shapes[group] for group in agent.obs_groups.get(name, ()) if group in shapes}
-        if name not in agent.obs_groups and not {name, "policy"} & shapes.keys():  # which RSL-RL would take
+        # Which RSL-RL takes where it learns by PPO.
+        fallbacks = {name, "policy"} & shapes.keys() if isinstance(algorithm, PpoConfig) else set()
+        if name not in agent.obs_groups and not fallbacks:
             yield f"--agent.obs-groups.{name}: is missing; name the groups that this network reads"
             continue
         problem = _find_list_problem(name, agent.obs_groups.get(name), groups)
