@@ -23,7 +23,6 @@ from mjtrain.config import (
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.term_check import check_terms
-from mjtrain.env.undisturbed import undisturbed
 from mjtrain.mdp import events, gait, objects, observations, reach, reward, rewards, terminations, velocity
 from mjtrain.runtime.errors import RequestError
 from support.envs import TASKS, make_env
@@ -37,13 +36,6 @@ def with_term(kind: str, term: Any) -> EnvConfig:
     if kind == "observations":
         return replace(CARTPOLE, observations={"actor": {"x": term}})
     return replace(CARTPOLE, **{kind: {"x": term}})
-
-
-class Counted:
-    """A class that returns something else than an instance of it is a function for all who call it."""
-
-    def __new__(cls, env: Env) -> torch.Tensor:
-        return torch.ones(env.num_envs)
 
 
 def takes_anything(env: Env, *, scale: float = 1.0, **others: float) -> torch.Tensor:
@@ -180,14 +172,6 @@ def test_what_does_not_fit_is_named_in_one_line(kind: str, term: Any, message: s
             check(config)
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
-
-
-def test_a_class_that_returns_a_tensor_is_a_function() -> None:
-    config = with_term("rewards", RewardTerm(func=Counted, weight=1.0))
-    with undisturbed(config):
-        env = make_env(config)
-        env.step(torch.zeros(env.num_envs, env.num_actions))
-    assert (env.reward_terms > 0).all()
 
 
 def test_all_problems_are_named_at_once() -> None:

@@ -6,7 +6,6 @@ Importing this module imports neither torch nor the functions' modules.
 import inspect
 import math
 import re
-import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -195,9 +194,7 @@ def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:
 def _find_function_problems(term: TermFunction, *, limits: bool) -> list[str]:
     """Return what is wrong with the function of a term, or else with the types of its parameters."""
     is_named = callable(term.func) and hasattr(term.func, "__qualname__")  # without that name no run could record it
-    # What a class returns is an instance of it, if it does not say otherwise in Python.
-    makes_itself = isinstance(term.func, type) and not isinstance(term.func.__new__, types.FunctionType)
-    if not is_named or makes_itself:
+    if not is_named or isinstance(term.func, type):
         return [f"--env.{term.name}: {show(term.func)} is not a function; give one that was made with def"]
     try:
         signature = inspect.signature(term.func)

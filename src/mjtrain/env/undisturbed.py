@@ -34,8 +34,7 @@ def _list_spaces(config: EnvConfig) -> list[dict[str, Any]]:
     """Return the names of modules that functions come from, except those of mjtrain, and attributes of functions."""
     spaces: dict[int, dict[str, Any]] = {}
     for term in list_functions(config):
-        func = term.func.__new__ if isinstance(term.func, type) else term.func
-        for space in (getattr(func, "__globals__", {}), getattr(func, "__dict__", {})):
+        for space in (getattr(term.func, "__globals__", {}), getattr(term.func, "__dict__", {})):
             if not str(space.get("__name__", "")).startswith("mjtrain."):
                 spaces[id(space)] = space
     return list(spaces.values())
