@@ -101,7 +101,7 @@ def make_motion(
     if contacts is not None:
         contacts = np.asarray(contacts)
         if contacts.dtype.kind not in "biuf" or not np.isfinite(contacts).all():
-            raise RequestError("contacts must be booleans or finite numbers, where 0 is no contact")
+            raise RequestError("contacts must be booleans or finite numbers, where 0 means no contact")
         contacts = contacts.astype(bool)
         if contacts.shape != (num_frames, len(contact_bodies)):
             raise RequestError(f"contacts has shape {contacts.shape}; it must be {(num_frames, len(contact_bodies))}")

@@ -63,6 +63,8 @@ def make_env(
         robot: In physics steps of 10 ms.
         action: Name of the action term.
         joints: Regular expressions over the joints and their actuators.
+        action_scale: Change of a joint's target for an action of 1, in rad.
+        anchor_body: The body that is to be where the reference has it; the others are compared relative to it.
         bodies: Regular expressions over the tracked bodies.
         feet: Those among them whose heights end an episode.
         hands: Likewise.

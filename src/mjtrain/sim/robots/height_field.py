@@ -50,7 +50,7 @@ def make_height_field(config: TerrainConfig) -> HeightField:
     if config.cell_m > _PLATFORM_M / 2:
         raise RequestError(f"--env.terrain.cell-m {config.cell_m:g}: give at most {_PLATFORM_M / 2:g}")
     width, length = (count * config.patch_m + 2 * _BORDER_M for count in (len(config.kinds), config.num_levels))
-    points = (width / config.cell_m) * (length / config.cell_m)  # inf, and no OverflowError, where that is too large
+    points = (width / config.cell_m) * (length / config.cell_m)  # inf where it is too large, not an OverflowError
     if points > _MAX_POINTS:
         raise RequestError(
             f"--env.terrain.cell-m {config.cell_m:g}: makes {points:.2g} points, more than {_MAX_POINTS:.0e}; give "

@@ -32,7 +32,7 @@ class TermGuards:
         self.kept: dict[str, str] = {}
         """Which attributes of the environment a function keeps something in, by the place of its term."""
         self.after: dict[str, np.ndarray] = {}
-        """Positions that each reset event has left at last. Shape (num_envs, nq)."""
+        """Positions after the last call of each reset event. Shape (num_envs, nq)."""
         self.extremes = Extremes()
         self.quick = False
         """Whether to skip undoing what functions write, because most of them write in their first calls."""
