@@ -11,7 +11,7 @@ import pytest
 
 from mjtrain.cli import train
 from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, join_repeated
-from mjtrain.config import CameraConfig, MirrorConfig, RobotConfig, SensorConfig, to_plain
+from mjtrain.config import CameraConfig, GymnasiumConfig, MirrorConfig, RobotConfig, SensorConfig, to_plain
 from mjtrain.env.catalog import load_task
 
 CARTPOLE_ENV = load_task("Cartpole-Balance").env
@@ -34,6 +34,14 @@ def dry_run(*flags: str) -> dict[str, Any]:
 def test_flags_are_read_alike_with_and_without_the_settings_of_the_task() -> None:
     flags = ["Cartpole-Balance", "--gpu-ids", "None", "--seed", "3", "--max-iterations", "7", "--dry-run"]
     assert train.read_command(flags) == train.read_command([*flags, "--agent.num-steps-per-env", "24"])
+
+
+@pytest.mark.parametrize("flags", [(), ("--seed", "3")])
+def test_an_environment_of_gymnasium_needs_no_flags(flags: tuple[str, ...]) -> None:
+    config, launch, _ = train.read_command(["gymnasium:Pendulum-v1", *flags])
+    assert isinstance(config.env, GymnasiumConfig)
+    assert (config.env.id, config.env.kwargs) == ("Pendulum-v1", {})
+    assert launch.seed == (3 if flags else 0)
 
 
 def test_the_scale_of_actions_is_a_number_or_pairs(capsys: pytest.CaptureFixture[str]) -> None:

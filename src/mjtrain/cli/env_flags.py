@@ -5,6 +5,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from mjtrain.config import AnyEnvConfig, CameraConfig, EnvConfig, RobotConfig
@@ -95,7 +96,7 @@ def add_named_parts(env: EnvT, args: Sequence[str]) -> EnvT:
 def _add_keywords(kwargs: dict[str, Any], args: Sequence[str]) -> dict[str, Any]:
     """Return keyword arguments and those that flags name, of the type of their value: a number, a truth or a word."""
     found = dict(kwargs)
-    for arg, following in zip(args, (*args[1:], ""), strict=True):
+    for arg, following in zip_longest(args, args[1:], fillvalue=""):
         match = re.match(r"--env\.kwargs\.([^=]+)(?:=(.*))?$", arg)
         if match and match[1].replace("-", "_") not in found:
             found[match[1].replace("-", "_")] = _read_word(following if match[2] is None else match[2])
