@@ -1,6 +1,9 @@
 """What skrl's agents on PyTorch and on JAX share: settings, from an agent's config, and how agents are called."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 from mjtrain.learning import AgentConfig, PpoConfig, RequestError, merge_settings
@@ -49,6 +52,7 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any]) -> dict[str, Any]
     algorithm = agent.algorithm
     assert isinstance(algorithm, PpoConfig)
     is_adaptive = algorithm.schedule == "adaptive"
+    adaptive = {"kl_threshold": algorithm.desired_kl, "min_lr": 1e-5, "max_lr": 1e-2}
     translated = {
         "rollouts": agent.num_steps_per_env,
         "learning_epochs": algorithm.num_learning_epochs,
@@ -57,7 +61,7 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any]) -> dict[str, Any]
         "gae_lambda": algorithm.lam,
         "learning_rate": algorithm.learning_rate,
         "learning_rate_scheduler": "KLAdaptiveLR" if is_adaptive else None,
-        "learning_rate_scheduler_kwargs": {"kl_threshold": algorithm.desired_kl, "min_lr": 1e-5, "max_lr": 1e-2},
+        "learning_rate_scheduler_kwargs": adaptive if is_adaptive else {},
         "observation_preprocessor": SCALER if agent.actor.obs_normalization else None,
         "observation_preprocessor_kwargs": {},
         "state_preprocessor": SCALER if agent.critic.obs_normalization else None,
@@ -102,9 +106,35 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int, wo
             f"--learner-config mini_batches {translated['mini_batches']}: a rollout of {num_envs} environments has "
             f"{samples} samples; give at most that many"
         )
-    for part in ("learning_rate_scheduler", "observation_preprocessor", "state_preprocessor", "value_preprocessor"):
-        if translated[part] is None and settings.get(f"{part}_kwargs"):
+    check_parts(translated, settings)
+
+
+def check_parts(translated: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse settings of a scheduler or normaliser that the translated settings do not have."""
+    for part, made in translated.items():
+        if made is None and settings.get(f"{part}_kwargs"):
             raise RequestError(f"--learner-config {part}_kwargs: has no effect without a {part}")
+
+
+def fill_in_scalers(options: dict[str, Any], sizes: Mapping[str, int], scaler: type, **arguments: Any) -> None:
+    """Replace the names of normalisers by their class, and add its arguments and what `Inputs.sizes` says."""
+    for part, size in (("observation", sizes["actor"]), ("state", sizes["critic"]), ("value", 1)):
+        if options.get(f"{part}_preprocessor") is not None:
+            options[f"{part}_preprocessor"] = scaler
+            options[f"{part}_preprocessor_kwargs"] |= {"size": size, **arguments}
+
+
+@contextmanager
+def replaced(module: ModuleType, steps: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Give functions of a module, by whose names skrl's update finds them, to ones that take skrl's own first."""
+    originals = {name: getattr(module, name) for name in steps}
+    for name, step in steps.items():
+        setattr(module, name, partial(step, originals[name]))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(module, name, original)
 
 
 NOW: Any = {"timestep": 0, "timesteps": 0}

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+import torch.distributed as dist
 from skrl.models.jax import DeterministicMixin, GaussianMixin, Model
 from skrl.resources.preprocessors.jax import RunningStandardScaler
 
@@ -47,7 +48,10 @@ def from_named(tree: Any, named: Mapping[str, torch.Tensor]) -> Any:
 
 
 class JobScaler(RunningStandardScaler):
-    """skrl's running mean and variance, updated with the moments of all ranks' samples; skrl keeps one per rank."""
+    """skrl's running mean and variance, updated with the moments of all ranks' samples; skrl keeps one per rank.
+
+    With one rank it is skrl's.
+    """
 
     def __init__(self, size: int, *, collectives: Collectives, summed_on: str, **options: Any) -> None:
         """Take what skrl's takes, what adds up over ranks, and the torch device on which that happens."""
@@ -57,6 +61,8 @@ class JobScaler(RunningStandardScaler):
 
     def __call__(self, x: jax.Array | None, *, train: bool = False, inverse: bool = False) -> jax.Array | None:
         """Normalise, and with `train` take the samples in before; see skrl. Every rank must call it."""
+        if not dist.is_initialized():
+            return super().__call__(x, train=train, inverse=inverse)
         if train and x is not None:
             self._parallel_variance(*self._measure(x))
         return super().__call__(x, train=False, inverse=inverse)

@@ -1,7 +1,6 @@
 """skrl's PPO on JAX, so that N ranks optimise what one rank with N times the environments would."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from jax.flatten_util import ravel_pytree
 from skrl import config
 from skrl.agents.jax.ppo import PPO, PPO_CFG, ppo
 from skrl.memories.jax import RandomMemory
-from skrl.resources.preprocessors.jax import RunningStandardScaler
 from skrl.resources.schedulers.jax import KLAdaptiveLR
 
 from mjtrain.learning import (
@@ -30,7 +28,15 @@ from mjtrain.learning import (
 )
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.skrl_on_jax.models import Actor, Critic, JobScaler, from_named, to_jax, to_named, to_torch
-from mjtrain_learners.skrl_settings import NOW, describe_scaler, record_transition, translate, update_ppo
+from mjtrain_learners.skrl_settings import (
+    NOW,
+    describe_scaler,
+    fill_in_scalers,
+    record_transition,
+    replaced,
+    translate,
+    update_ppo,
+)
 from mjtrain_learners.weights import check_normalisers, check_shapes
 
 
@@ -55,7 +61,7 @@ class JobPpo(PPO):
         steps = {"_update_policy": self._update_policy}
         if self._world_size > 1:
             steps |= {"_update_value": self._update_value, "_compute_gae": self._compute_gae}
-        with _replaced(steps):
+        with replaced(ppo, steps):
             super().update(timestep=timestep, timesteps=timesteps)
 
     def _update_policy(self, original: Callable[..., Any], *args: Any) -> Any:
@@ -80,23 +86,6 @@ class JobPpo(PPO):
         """Average nested arrays over ranks, in one collective; every rank gets the same bits."""
         flat, unflatten = ravel_pytree(tree)
         return unflatten(jnp.divide(to_jax(self._collectives.sum(to_torch(flat))), self._world_size))
-
-
-@contextmanager
-def _replaced(steps: dict[str, Callable[..., Any]]) -> Iterator[None]:
-    """Give the steps of skrl's update to functions that take skrl's own as their first argument."""
-    originals = {name: getattr(ppo, name) for name in steps}
-
-    def bind(name: str) -> Callable[..., Any]:
-        return lambda *args, **kwargs: steps[name](originals[name], *args, **kwargs)
-
-    for name in steps:
-        setattr(ppo, name, bind(name))
-    try:
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(ppo, name, original)
 
 
 _MODELS = {"policy": "actor", "value": "critic"}
@@ -262,14 +251,9 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
     }
     for (role, model), key in zip(models.items(), jax.random.split(config.jax.key), strict=True):
         model.init_state_dict(seen, role=role, key=key)
-    for name, size in (("observation", sizes["actor"]), ("state", sizes["critic"]), ("value", 1)):
-        if options[f"{name}_preprocessor"] is not None:
-            options[f"{name}_preprocessor"] = JobScaler if context.is_distributed else RunningStandardScaler
-            shared = {"collectives": collectives, "summed_on": context.device} if context.is_distributed else {}
-            options[f"{name}_preprocessor_kwargs"] |= {"size": size, "device": spaces["device"], **shared}
-    if options["learning_rate_scheduler"] is None:
-        options["learning_rate_scheduler_kwargs"] = {}
-    else:
+    shared = {"collectives": collectives, "summed_on": context.device}
+    fill_in_scalers(options, sizes, JobScaler, device=spaces["device"], **shared)
+    if options["learning_rate_scheduler"] is not None:
         options["learning_rate_scheduler"] = KLAdaptiveLR
     ppo = JobPpo(
         context,

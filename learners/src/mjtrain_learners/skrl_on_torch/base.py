@@ -11,7 +11,7 @@ from skrl.models.torch import DeterministicMixin, GaussianMixin, Model
 from skrl.resources.preprocessors.torch import RunningStandardScaler
 from torch import nn
 
-from mjtrain.learning import Algorithm, Collectives, ModelConfig, Observations, RankContext
+from mjtrain.learning import Algorithm, Collectives, ModelConfig, Observations
 from mjtrain_learners.inputs import Inputs
 from mjtrain_learners.mlp_library import make_layers
 from mjtrain_learners.skrl_settings import NOW, describe_scaler
@@ -19,7 +19,10 @@ from mjtrain_learners.weights import broadcast_modules, load_modules
 
 
 class JobScaler(RunningStandardScaler):
-    """skrl's running mean and variance, updated with the moments of all ranks' samples; skrl keeps one per rank."""
+    """skrl's running mean and variance, updated with the moments of all ranks' samples; skrl keeps one per rank.
+
+    With one rank it is skrl's.
+    """
 
     def __init__(self, size: int, *, collectives: Collectives, **options: Any) -> None:
         """Take what skrl's takes, and what adds up over ranks."""
@@ -28,6 +31,9 @@ class JobScaler(RunningStandardScaler):
 
     def _parallel_variance(self, input_mean: torch.Tensor, input_var: torch.Tensor, input_count: int) -> None:
         """Take in the moments of this rank's samples, with the unbiased variance; every rank must call it."""
+        if not dist.is_initialized():
+            super()._parallel_variance(input_mean, input_var, input_count)
+            return
         deviation = input_mean.double() - self.running_mean  # from what all ranks share, so that no digits are lost
         squares = input_var.double() * (input_count - 1) + deviation.square() * input_count
         sums = torch.cat([deviation * input_count, squares, deviation.new_tensor([float(input_count)])])
@@ -105,22 +111,6 @@ class Critic(DeterministicMixin, JobModel):
     ) -> tuple[torch.Tensor, dict[str, Any]]:
         """Return the values, shape (num_samples, 1)."""
         return self.layers(inputs["states"]), {}
-
-
-def fill_in_scalers(
-    options: dict[str, Any], sizes: Mapping[str, int], context: RankContext, collectives: Collectives
-) -> None:
-    """Replace the names of normalisers by their classes, over all ranks, and add what these are made with.
-
-    Args:
-        options: skrl's settings, of which these are changed.
-        sizes: Size of what each normalises, by the beginning of its name, such as "observation".
-    """
-    for name, size in sizes.items():
-        if options[f"{name}_preprocessor"] is not None:
-            options[f"{name}_preprocessor"] = JobScaler if context.is_distributed else RunningStandardScaler
-            shared = {"collectives": collectives} if context.is_distributed else {}
-            options[f"{name}_preprocessor_kwargs"] |= {"size": size, "device": context.device, **shared}
 
 
 class SkrlBase(Algorithm):

@@ -1,7 +1,6 @@
 """skrl's PPO, so that N ranks optimise what one rank with N times the environments would."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from mjtrain.learning import (
     normalise,
 )
 from mjtrain_learners.inputs import Inputs
-from mjtrain_learners.skrl_on_torch.base import Actor, Critic, SkrlBase, fill_in_scalers
-from mjtrain_learners.skrl_settings import record_transition, translate, update_ppo
+from mjtrain_learners.skrl_on_torch.base import Actor, Critic, JobScaler, SkrlBase
+from mjtrain_learners.skrl_settings import fill_in_scalers, record_transition, replaced, translate, update_ppo
 from mjtrain_learners.weights import load_optimizer
 
 
@@ -57,26 +56,15 @@ class JobPpo(PPO):
 
     def update(self, *, timestep: int, timesteps: int) -> None:
         """Learn from a rollout; see skrl."""
-        if not config.torch.is_distributed:
-            super().update(timestep=timestep, timesteps=timesteps)
-            return
-        with self._advantages_of_all_ranks():
+        with replaced(ppo, {"compute_gae": self._compute_gae} if config.torch.is_distributed else {}):
             super().update(timestep=timestep, timesteps=timesteps)
 
-    @contextmanager
-    def _advantages_of_all_ranks(self) -> Iterator[None]:
-        """Replace the function by whose name skrl's update finds returns and advantages."""
-        compute = ppo.compute_gae
-
-        def compute_over_ranks(*, values: torch.Tensor, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-            returns, _ = compute(values=values, **kwargs)  # pyright: ignore[reportGeneralTypeIssues]
-            return returns, normalise(returns - values, self._collectives)
-
-        ppo.compute_gae = compute_over_ranks  # pyright: ignore[reportAttributeAccessIssue]
-        try:
-            yield
-        finally:
-            ppo.compute_gae = compute
+    def _compute_gae(
+        self, original: Callable[..., Any], *, values: torch.Tensor, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return returns, and advantages normalised over all ranks."""
+        returns, _ = original(values=values, **kwargs)
+        return returns, normalise(returns - values, self._collectives)
 
 
 class SkrlAlgorithm(SkrlBase):
@@ -177,11 +165,8 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
         "policy": Actor(spaces, device, agent.actor, collectives, **options.pop("policy")),
         "value": Critic(spaces, device, agent.critic, collectives),
     }
-    sizes = {"observation": inputs.sizes["actor"], "state": inputs.sizes["critic"], "value": 1}
-    fill_in_scalers(options, sizes, context, collectives)
-    if options["learning_rate_scheduler"] is None:
-        options["learning_rate_scheduler_kwargs"] = {}
-    else:
+    fill_in_scalers(options, inputs.sizes, JobScaler, collectives=collectives, device=device)
+    if options["learning_rate_scheduler"] is not None:
         options["learning_rate_scheduler"] = NotedKlAdaptiveLr
     ppo = JobPpo(
         collectives,

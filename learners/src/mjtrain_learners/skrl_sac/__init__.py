@@ -6,7 +6,7 @@ from typing import Any
 from mjtrain.learning import AgentConfig, PpoConfig, RequestError, TrainConfig, merge_settings
 from mjtrain_learners.mlp_library import check_agent, check_settings
 from mjtrain_learners.skrl_on_torch import SkrlLibrary
-from mjtrain_learners.skrl_settings import SCALER, SCALER_SETTINGS
+from mjtrain_learners.skrl_settings import SCALER, SCALER_SETTINGS, check_parts
 
 OWN_SETTINGS: dict[str, Any] = {
     "gradient_steps": 1,
@@ -96,9 +96,7 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) ->
             f"--learner-config batch_size {settings['batch_size']}: must be at most the {kept} transitions that a rank "
             f"keeps (memory_size {translated['memory_size']} of {num_envs} environments)"
         )
-    for part in ("observation_preprocessor", "state_preprocessor"):
-        if translated[part] is None and settings.get(f"{part}_kwargs"):
-            raise RequestError(f"--learner-config {part}_kwargs: has no effect without a {part}")
+    check_parts(translated, settings)
 
 
 class SkrlSac(SkrlLibrary):

@@ -11,9 +11,9 @@ from skrl.memories.torch import RandomMemory
 
 from mjtrain.learning import AgentConfig, Collectives, Observations, RankContext, RequestError, TaskEnv, TrainingLoop
 from mjtrain_learners.inputs import Inputs
-from mjtrain_learners.skrl_on_torch.base import Actor, Critic, SkrlBase, fill_in_scalers
+from mjtrain_learners.skrl_on_torch.base import Actor, Critic, JobScaler, SkrlBase
 from mjtrain_learners.skrl_sac import translate
-from mjtrain_learners.skrl_settings import NOW, record_transition
+from mjtrain_learners.skrl_settings import NOW, fill_in_scalers, record_transition
 from mjtrain_learners.weights import load_optimizer
 
 
@@ -187,8 +187,7 @@ def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, setting
     device = context.device
     actor = BoundedActor(spaces, device, agent.actor, collectives, clip_actions=True, **options.pop("policy"))
     critics = {name: ActionCritic(spaces, device, agent.critic, collectives) for name in CRITICS}
-    sizes = {"observation": inputs.sizes["actor"], "state": inputs.sizes["critic"]}
-    fill_in_scalers(options, sizes, context, collectives)
+    fill_in_scalers(options, inputs.sizes, JobScaler, collectives=collectives, device=device)
     memory_size = options.pop("memory_size")
     sac = SAC(
         models={"policy": actor, **critics},
