@@ -218,17 +218,14 @@ def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunRe
         ValueError: It is not a result.
     """
     try:
-        plain, stop_signal = message["failure"], message["stop_signal"]
-        if plain is None:
-            result = RunResult(
-                value=body if message["finished"] else None,
-                stop_signal=stop_signal,
-                not_saved_s=message.get("not_saved_s"),
-                paused=message["paused"],
-            )
-        else:
-            failure = Failure.from_plain(plain, body if trusted else b"")
-            result = RunResult(failure=failure, stop_signal=stop_signal)
+        plain = message["failure"]
+        result = RunResult(
+            value=body if message["finished"] else None,
+            failure=None if plain is None else Failure.from_plain(plain, body if trusted else b""),
+            stop_signal=message["stop_signal"],
+            not_saved_s=message["not_saved_s"],
+            paused=message["paused"],
+        )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a result: {error!r}") from error
     if problems := find_type_problems(RunResult, result, "result"):

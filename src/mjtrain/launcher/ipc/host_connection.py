@@ -6,6 +6,7 @@ The messages are those of `messages`. Nothing is unpickled here.
 import contextlib
 import os
 import queue
+import select
 import threading
 import time
 from typing import Any
@@ -100,9 +101,14 @@ class HostConnection:
         messages, self._kept = self._kept + messages, []
         return messages
 
-    def keep(self, messages: list[tuple[dict[str, Any], bytes]]) -> None:
-        """Have `receive` return messages again, for whoever reads next. A heartbeat makes the connection readable."""
-        self._kept = messages
+    def await_message(self, wait_s: float) -> tuple[dict[str, Any], bytes]:
+        """Return the next message, or one without a kind if none arrives within so many seconds; raises as `receive`.
+
+        Those after it are left for whoever reads next: a heartbeat makes the connection readable.
+        """
+        if not self._kept and select.select([self._read], [], [], wait_s)[0]:
+            self._kept = self.receive()
+        return self._kept.pop(0) if self._kept else ({"kind": ""}, b"")
 
     def _skip_noise(self, data: bytes) -> bytes:
         """Return what has arrived from the first message on; nothing before that."""

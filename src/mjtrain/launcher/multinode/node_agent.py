@@ -11,7 +11,6 @@ import os
 import pickle
 import platform
 import random
-import select
 import signal
 import socket
 import threading
@@ -43,27 +42,19 @@ def main() -> None:
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     os.dup2(2, 1)
-    while not connection.lost:
-        select.select([connection], [], [], 1.0)
+    while not connection.lost and connection.explain_silence() is None:
+        message, body = connection.await_message(1.0)
         connection.beat()
-        if connection.explain_silence() is not None:
-            break
-        if not select.select([connection], [], [], 0)[0]:
-            continue
-        messages = connection.receive()
-        for index, (message, body) in enumerate(messages):
-            if message["kind"] == "port":
-                connection.send("port", port=find_free_port())
-            elif message["kind"] == "call":
-                os.environ.update(message["environ"])
-                threading.Thread(target=_call, args=(connection, message), name="mjtrain-call", daemon=True).start()
-            elif message["kind"] == "start":
-                # Unpickling is safe: the other end could log in here as this user, or has started this process.
-                os.environ.update(message["environ"])
-                job: Job = pickle.loads(body)
-                connection.keep(messages[index + 1 :])  # such as a stop of this job
-                run_part(connection, job, host=message["host"], log_dir=message["log_dir"])
-                break
+        if message["kind"] == "port":
+            connection.send("port", port=find_free_port())
+        elif message["kind"] == "call":
+            os.environ.update(message["environ"])
+            threading.Thread(target=_call, args=(connection, message), name="mjtrain-call", daemon=True).start()
+        elif message["kind"] == "start":
+            # Unpickling is safe: the other end could log in here as this user, or has started this process.
+            os.environ.update(message["environ"])
+            job: Job = pickle.loads(body)
+            run_part(connection, job, host=message["host"], log_dir=message["log_dir"])
     os._exit(0)
 
 

@@ -298,16 +298,12 @@ class NodeRendezvousClient:
         self._connection.heard_s = time.monotonic()
         while time.monotonic() - self._connection.heard_s < self._timeout_s and not self._connection.lost:
             self._connection.beat()
-            if not select.select([self._connection], [], [], 0.5)[0]:
-                continue
             try:
-                messages = self._connection.receive()
+                message, _ = self._connection.await_message(0.5)
             except ValueError as error:
                 raise ConnectionError(f"{self._server} sends what is not a message") from error
-            for index, (message, _) in enumerate(messages):
-                if message["kind"] in kinds:
-                    self._connection.keep(messages[index + 1 :])
-                    return message
+            if message["kind"] in kinds:
+                return message
         how = "closed its connection" if self._connection.lost else f"sent nothing for {self._timeout_s:g} s"
         raise ConnectionError(f"{self._server} {how}")
 
