@@ -117,6 +117,7 @@ def main(argv: list[str]) -> None:
     options = parse(Options, args, prog=f"deploy {place}", description=DESCRIPTION)
     _check(options)
     from mjtrain.deployment.commands import Commands
+    from mjtrain.deployment.control_loop import TickLog
     from mjtrain.deployment.policy import DeployedPolicy, find_policy
     from mjtrain.deployment.run_policy import SimulatedProcess
     from mjtrain.deployment.steering import open_operator
@@ -125,32 +126,20 @@ def main(argv: list[str]) -> None:
     policy = DeployedPolicy(find_policy(str(open_bundle(place)) if is_place(place) else place))
     if options.realtime:
         _ask_for_realtime()
-    with open_operator(options.drive, options.gamepad) as operator:
-        commands = Commands(policy.metadata, options.command, operator)
+    with contextlib.ExitStack() as stack:
+        operator = stack.enter_context(open_operator(options.drive, options.gamepad))
+        commands, process = Commands(policy.metadata, options.command, operator), None
         for line in commands.notices:
             print(line, file=sys.stderr)
-        if options.robot != "mujoco":
-            _run(options, policy, commands, None)
-            return
-        with tempfile.TemporaryDirectory(prefix="mjtrain-") as folder:
-            model = options.model or str(_find_model(policy.file.parent, Path(folder)))
-            names = ("delay_s", "noise", "loss", "mass", "friction", "held", "watchdog_s", "seed")
-            simulation = {"model": model, **{name: getattr(options, name) for name in names}}
-            process = SimulatedProcess(simulation, policy)
-        try:
-            _run(options, policy, commands, process)
-        finally:
-            process.close()
-
-
-def _run(options: Options, policy: Any, commands: Any, process: Any) -> None:
-    from mjtrain.deployment.control_loop import TickLog
-
-    log = TickLog(options.log)
-    try:
+        if options.robot == "mujoco":
+            with tempfile.TemporaryDirectory(prefix="mjtrain-") as folder:
+                model = options.model or str(_find_model(policy.file.parent, Path(folder)))
+                names = ("delay_s", "noise", "loss", "mass", "friction", "held", "watchdog_s", "seed")
+                simulation = {"model": model, **{name: getattr(options, name) for name in names}}
+                process = stack.enter_context(contextlib.closing(SimulatedProcess(simulation, policy)))
+        log = TickLog(options.log)
+        stack.callback(log.write)  # after all of the control loop: a disk may be full
         _deploy(options, policy, commands, process, log)
-    finally:
-        log.write()  # after all else: a disk may be full
 
 
 def _deploy(options: Options, policy: Any, commands: Any, process: Any, log: Any) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "find_hosts",
     "launch",
     "make_plan",
+    "read_environ",
     "rendezvous",
     "resolve_plan",
     "run_plan",
@@ -79,7 +80,7 @@ def _check_function(fn: Callable[..., Any]) -> None:
 
 def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, ...]:
     """Probe the hosts of --hostnames; empty if none are named."""
-    counts = resolve_hostnames(config, _read_environ())
+    counts = resolve_hostnames(config, read_environ())
     if not counts:
         return ()
     from mjtrain.launcher.multinode.probe import probe_hosts
@@ -90,10 +91,11 @@ def find_hosts(config: LaunchConfig, folder: Path | None = None) -> tuple[Host, 
 def make_plan(config: LaunchConfig, *, hosts: tuple[Host, ...] = ()) -> LaunchPlan:
     """Resolve a launch against this machine and the hosts that `find_hosts` found, see `resolve_plan`."""
     num_gpus = 0 if config.gpu_ids is None or hosts else count_gpus()
-    return resolve_plan(config, _read_environ(), num_gpus, num_cores=count_cores(), hosts=hosts)
+    return resolve_plan(config, read_environ(), num_gpus, num_cores=count_cores(), hosts=hosts)
 
 
-def _read_environ() -> dict[str, str]:
+def read_environ() -> dict[str, str]:
+    """Return the environment as `resolve_plan` takes it."""
     return add_local_world_size(os.environ, ancestor_commands())
 
 

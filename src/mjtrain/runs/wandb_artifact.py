@@ -8,6 +8,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -49,25 +50,22 @@ def call_within(timeout_s: float, action: Callable[[], _T]) -> _T:
         TimeoutError: It has not returned within timeout_s seconds; its thread is abandoned. `kill_process` ends what it
             waits for.
     """
-    values: list[_T] = []
-    errors: list[BaseException] = []
+    future: Future[_T] = Future()
 
     def call() -> None:
         try:
-            values.append(action())
+            future.set_result(action())
         except BaseException as error:
-            errors.append(error)
+            future.set_exception(error)
 
     thread = threading.Thread(target=call, name="mjtrain-wandb", daemon=True)
     thread.start()
     for _ in range(_WAITS):
         thread.join(timeout_s / _WAITS)
         heartbeat.beat()  # a training that waits for W&B does not hang, as the wait ends
-    if errors:
-        raise errors[0]
-    if not values:
+    if not future.done():
         raise TimeoutError(f"no answer for {timeout_s:g} s")
-    return values[0]
+    return future.result()
 
 
 def kill_process() -> None:

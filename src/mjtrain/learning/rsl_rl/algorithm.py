@@ -15,12 +15,11 @@ from mjtrain.learning.rsl_rl.dagger import Dagger
 from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.normalization import synchronise_normalisers
 from mjtrain.learning.rsl_rl.persistence import (
+    find_discounted_rewards,
     get_counters,
-    get_discounted_rewards,
     get_memory,
     load_networks,
     set_counters,
-    set_discounted_rewards,
     set_memory,
     weights_of,
 )
@@ -150,15 +149,17 @@ class RslRlAlgorithm:
 
     def rank_state(self) -> dict[str, Any]:
         """Return what recurrent networks remember, the sums of this rank's RND rewards, and the buffer of DAgger."""
-        rewards = get_discounted_rewards(self._alg)
+        rewards = find_discounted_rewards(self._alg)
         state: dict[str, Any] = {"memory": get_memory(self.networks)}
-        state |= {} if rewards is None else {"rnd_rewards": rewards}
+        state |= {} if rewards is None or rewards.avg is None else {"rnd_rewards": rewards.avg}
         return state | ({"buffer": self._alg.buffer.state_dict()} if isinstance(self._alg, Dagger) else {})
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         """Restore what `rank_state` returned."""
         set_memory(self.networks, state.get("memory", {}), self._context.device)
-        set_discounted_rewards(self._alg, state.get("rnd_rewards"), self._context.device)
+        if (rewards := find_discounted_rewards(self._alg)) is not None:
+            sums = state.get("rnd_rewards")
+            rewards.avg = None if sums is None else sums.to(self._context.device, copy=True)
         if isinstance(self._alg, Distillation):
             self._alg.begin_from_memory()
         if isinstance(self._alg, Dagger):

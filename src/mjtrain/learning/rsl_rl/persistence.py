@@ -92,31 +92,17 @@ def set_counters(algorithm: PPO | Distillation, counters: dict[str, int]) -> Non
         rnd.update_counter = counters.get("rnd_env_steps", 0)
 
 
-def get_discounted_rewards(algorithm: PPO | Distillation) -> torch.Tensor | None:
-    """Return the discounted sum of each environment's RND rewards, from which their scale is estimated.
+def find_discounted_rewards(algorithm: PPO | Distillation) -> Any:
+    """Return what has in `avg` the discounted sum of each environment's RND rewards, which estimates their scale.
 
-    Shape (num_envs,). None where there is none, or none yet.
+    That is None before the first step, else of shape (num_envs,). None for an algorithm without such rewards.
     """
-    normaliser = _reward_normaliser_of(algorithm)
-    return None if normaliser is None else normaliser.disc_avg.avg
-
-
-def set_discounted_rewards(algorithm: PPO | Distillation, sums: torch.Tensor | None, device: str) -> None:
-    """Restore what `get_discounted_rewards` returned."""
-    normaliser = _reward_normaliser_of(algorithm)
-    if normaliser is not None:
-        restored: Any = None if sums is None else sums.to(device, copy=True)
-        normaliser.disc_avg.avg = restored
+    normaliser = getattr(_rnd_of(algorithm), "reward_normalizer", None)
+    return normaliser.disc_avg if isinstance(normaliser, EmpiricalDiscountedVariationNormalization) else None
 
 
 def _rnd_of(algorithm: Any) -> RandomNetworkDistillation | None:
     return getattr(algorithm, "rnd", None)
-
-
-def _reward_normaliser_of(algorithm: Any) -> EmpiricalDiscountedVariationNormalization | None:
-    rnd = _rnd_of(algorithm)
-    normaliser = None if rnd is None else rnd.reward_normalizer
-    return normaliser if isinstance(normaliser, EmpiricalDiscountedVariationNormalization) else None
 
 
 def get_memory(networks: Mapping[str, MLPModel]) -> dict[str, list[torch.Tensor]]:

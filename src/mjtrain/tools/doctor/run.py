@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig, to_plain
-from mjtrain.launcher import LaunchPlan, LaunchRequest, find_hosts, make_plan, rendezvous, run_plan
+from mjtrain.launcher import LaunchPlan, LaunchRequest, find_hosts, make_plan, read_environ, rendezvous, run_plan
 from mjtrain.launcher.ipc.signals import StopSignals, leave
 from mjtrain.launcher.multinode.probe import call_on_hosts
-from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, add_local_world_size, resolve_external
+from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, resolve_external
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.runs.storage.store import check_url
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.processes import ancestor_commands
 from mjtrain.tools.doctor.finding import Finding, Question, failure, skipped
 from mjtrain.tools.doctor.host import SLOW_CHECKS, check_host, compare_versions
 from mjtrain.tools.doctor.ranks import check_ranks, explain, judge_ranks
@@ -70,7 +69,7 @@ class Hosts:
 
 def has_several_hosts(launch: LaunchConfig) -> bool:
     """Return whether a job has several hosts, as far as is known before any is asked."""
-    external = resolve_external(add_local_world_size(os.environ, ancestor_commands()))
+    external = resolve_external(read_environ())
     if isinstance(external, ExternalRank):
         return external.world_size > external.local_world_size
     return external.num_nodes > 1 if external is not None else len(resolve_hostnames(launch, os.environ)) > 1
@@ -105,7 +104,7 @@ def _check(question: Question) -> tuple[Question, LaunchPlan]:
     limits = dict.fromkeys(("connect_timeout_s", "process_group_timeout_s", "heartbeat_timeout_s"), timeout_s)
     launch, log_root = replace(launch, **limits), str(Path(question.log_root).absolute())
     question = replace(question, launch=launch, log_root=log_root, checkpoint_url=url)
-    environ = add_local_world_size(os.environ, ancestor_commands())
+    environ = read_environ()
     if launch.hostnames:
         environ.pop("CUDA_VISIBLE_DEVICES", None)  # of this host
     num_gpus = max(ids, default=-1) + 1 if isinstance(ids, tuple) else 1
