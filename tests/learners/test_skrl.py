@@ -161,7 +161,7 @@ def _look_at_two_ranks(context: RankContext) -> dict[str, Any]:
     samples = 3.0 + 2.0 * torch.randn(4, 40, 2, generator=torch.Generator().manual_seed(1))
     whole = RunningStandardScaler(2, device="cpu")
     shared = JobScaler(2, collectives=learner._algorithm.collectives, device="cpu")
-    for batch in samples:
+    for batch in (*samples, samples[0][:2]):  # the last has one sample for each rank
         whole(batch, train=True)
         shared(batch[context.rank :: 2], train=True)
     return {
@@ -233,6 +233,8 @@ def test_what_follows_from_the_agents_config() -> None:
             "--learner-config learning_rate_scheduler_kwargs: has no effect",
         ),
         ("--num-workers 2", "kl_threshold: 0.1", "--learner-config kl_threshold 0.1: would end the epochs of 2 ranks"),
+        ("--agent.algorithm.num-mini-batches 97", "", "num-mini-batches 97: some have one sample, "),
+        ("--agent.num-steps-per-env 1", "mini_batches: 5", "--learner-config mini_batches 5: some have one sample, "),
     ],
 )
 def test_what_has_no_counterpart_is_one_line(

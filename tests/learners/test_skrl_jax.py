@@ -263,6 +263,7 @@ def test_advantages_are_normalised_as_skrl_does() -> None:
         ("", "learning_epochs: 0", "--learner-config learning_epochs 0: must be at least 1"),
         ("", "mini_batches: 1000", "--learner-config mini_batches 1000: a rollout of 8 environments has 192 samples"),
         ("", "mini_batches: many", "--learner-config mini_batches many: give a whole number"),
+        ("", "mini_batches: 100", "--learner-config mini_batches 100: some have one sample, "),
     ],
 )
 def test_what_has_no_counterpart_is_one_line(

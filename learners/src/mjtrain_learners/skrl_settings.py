@@ -116,6 +116,32 @@ def check_parts(translated: Mapping[str, Any], settings: Mapping[str, Any]) -> N
             raise RequestError(f"--learner-config {part}_kwargs: has no effect without a {part}")
 
 
+def check_mini_batches(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int, world_size: int) -> None:
+    """Refuse mini-batches of one sample: skrl's normalisers would be NaN from then on.
+
+    Args:
+        num_envs: Environments of a rank.
+        world_size: Ranks, whose samples normalisers take together.
+
+    Raises:
+        RequestError: There would be one.
+    """
+    translated, samples = translate(agent, settings), num_envs * agent.num_steps_per_env
+    mini_batches = translated["mini_batches"]
+    if not has_normaliser(translated) or samples // mini_batches * world_size > 1:
+        return
+    flag = "--learner-config mini_batches" if "mini_batches" in settings else "--agent.algorithm.num-mini-batches"
+    more = "more environments or env steps (--agent.num-steps-per-env)" if samples < 2 else f"at most {samples // 2}"
+    raise RequestError(
+        f"{flag} {mini_batches}: some have one sample, which has no variance for skrl's normalisers; give {more}"
+    )
+
+
+def has_normaliser(translated: Mapping[str, Any]) -> bool:
+    """Whether skrl's settings have a normaliser of what actor or critic read."""
+    return translated["observation_preprocessor"] is not None or translated["state_preprocessor"] is not None
+
+
 def fill_in_scalers(options: dict[str, Any], sizes: Mapping[str, int], scaler: type, **arguments: Any) -> None:
     """Replace the names of normalisers by their class, and add its arguments and what `Inputs.sizes` says."""
     for part, size in (("observation", sizes["actor"]), ("state", sizes["critic"]), ("value", 1)):

@@ -7,7 +7,7 @@ import os
 
 from mjtrain.learning import PpoConfig, RankContext, RequestError, TrainConfig
 from mjtrain_learners.mlp_library import MlpLibrary, check_agent, check_settings, environment
-from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_own
+from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_mini_batches, check_own
 
 _SETTINGS = {name: value for name, value in OWN_SETTINGS.items() if name != "mixed_precision"}
 
@@ -34,12 +34,13 @@ class SkrlOnJax(MlpLibrary):
     module = "mjtrain_learners.skrl_on_jax.ppo"
     format = "skrl_jax"
 
-    def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
+    def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:
         """Refuse what skrl on JAX has no counterpart for."""
         notes = check_agent(config.agent, "skrl")
         check_settings(config.learner.settings, _SETTINGS, "skrl on JAX")
         # Divergences are those of all ranks, so these end their epochs together.
         check_own(config.agent, config.learner.settings, config.num_envs, world_size=1)
+        check_mini_batches(config.agent, config.learner.settings, config.num_envs, world_size)
         algorithm = config.agent.algorithm
         if isinstance(algorithm, PpoConfig) and algorithm.use_mixed_precision:
             raise RequestError("--agent.algorithm.use-mixed-precision: skrl on JAX has single precision; use skrl")

@@ -4,7 +4,7 @@ import logging
 
 from mjtrain.learning import RankContext, TrainConfig
 from mjtrain_learners.mlp_library import MlpLibrary, check_agent, check_settings, environment
-from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_own
+from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_mini_batches, check_own
 
 _HIDDEN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "JAX_WORLD_SIZE")
 
@@ -45,6 +45,7 @@ class SkrlOnTorch(SkrlLibrary):
         notes = check_agent(config.agent, "skrl")
         check_settings(config.learner.settings, OWN_SETTINGS, "skrl")
         check_own(config.agent, config.learner.settings, config.num_envs, world_size)
+        check_mini_batches(config.agent, config.learner.settings, config.num_envs, world_size)
         return notes
 
 

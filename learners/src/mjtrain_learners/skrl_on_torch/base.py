@@ -35,7 +35,9 @@ class JobScaler(RunningStandardScaler):
             super()._parallel_variance(input_mean, input_var, input_count)
             return
         deviation = input_mean.double() - self.running_mean  # from what all ranks share, so that no digits are lost
-        squares = input_var.double() * (input_count - 1) + deviation.square() * input_count
+        squares = deviation.square() * input_count
+        if input_count > 1:  # the variance of one sample is NaN
+            squares += input_var.double() * (input_count - 1)
         sums = torch.cat([deviation * input_count, squares, deviation.new_tensor([float(input_count)])])
         self._collectives.sum(sums)
         size, count = deviation.shape[0], int(sums[-1])

@@ -6,7 +6,7 @@ from typing import Any
 from mjtrain.learning import AgentConfig, PpoConfig, RequestError, TrainConfig, merge_settings
 from mjtrain_learners.mlp_library import check_agent, check_settings
 from mjtrain_learners.skrl_on_torch import SkrlLibrary
-from mjtrain_learners.skrl_settings import SCALER, SCALER_SETTINGS, check_parts
+from mjtrain_learners.skrl_settings import SCALER, SCALER_SETTINGS, check_parts, has_normaliser
 
 OWN_SETTINGS: dict[str, Any] = {
     "gradient_steps": 1,
@@ -75,7 +75,7 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) ->
     return merge_settings(translated, settings)
 
 
-def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) -> None:
+def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int, world_size: int) -> None:
     """Refuse settings that would do harm or nothing, after the checks of `mlp_library`.
 
     Raises:
@@ -85,6 +85,10 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) ->
     for name in ("gradient_steps", "batch_size"):
         if translated[name] < 1:
             raise RequestError(f"--learner-config {name} {translated[name]}: must be at least 1")
+    if translated["batch_size"] * world_size < 2 and has_normaliser(translated):
+        raise RequestError(
+            "--learner-config batch_size 1: one sample has no variance for skrl's normalisers; give at least 2"
+        )
     if translated["memory_size"] < agent.num_steps_per_env:
         raise RequestError(
             f"--learner-config memory_size {translated['memory_size']}: must be at least the env steps of a rollout, "
@@ -109,7 +113,7 @@ class SkrlSac(SkrlLibrary):
         """Refuse what skrl has no counterpart for."""
         notes = check_agent(config.agent, "skrl's SAC")
         check_settings(config.learner.settings, OWN_SETTINGS, "skrl's SAC")
-        check_own(config.agent, config.learner.settings, config.num_envs)
+        check_own(config.agent, config.learner.settings, config.num_envs, world_size)
         without = f"--learner skrl_sac: does not use --agent.algorithm.{{{', '.join(WITHOUT_EFFECT)}}}, which are PPO's"
         return (*notes, without)
 
