@@ -206,6 +206,11 @@ def test_what_follows_from_the_agents_config() -> None:
         ("--agent.actor.class-name RNNModel", "", "--agent.actor.class-name RNNModel: rl_games has MLPModel here"),
         ("--agent.critic.activation mish", "", "--agent.critic.activation mish: rl_games has elu, "),
         ("--agent.algorithm.num-mini-batches 5", "", "mini-batches of one size, and a rollout has 192 samples (8 env"),
+        (
+            "--num-envs 1 --agent.num-steps-per-env 1 --agent.algorithm.num-mini-batches 1",
+            "",
+            "--agent.num-steps-per-env 1: a rollout of 1 env has one sample, ",
+        ),
         ("--agent.algorithm.use-mixed-precision", "", "--agent.algorithm.use-mixed-precision: rl_games has it on GPUs"),
         ("", "gamma: 0.9", "--learner-config gamma: rl_games takes network, config; the rest"),
         ("", "config: {multi_gpu: true}", "--learner-config config.multi_gpu: rl_games takes learning_rate, "),

@@ -139,6 +139,24 @@ def test_a_rollout_has_a_sample_for_every_mini_batch() -> None:
         resolve_run_size(config, 1)
 
 
+@pytest.mark.parametrize("per_mini_batch", [False, True])
+def test_an_advantage_is_normalised_among_others(per_mini_batch: bool) -> None:
+    num_envs = 8 if per_mini_batch else 1
+    config = make_train_config("Cartpole-Balance", num_envs=num_envs)
+    algorithm = replace(
+        config.agent.algorithm, num_mini_batches=num_envs, normalize_advantage_per_mini_batch=per_mini_batch
+    )
+    config = replace(config, agent=replace(config.agent, num_steps_per_env=1, algorithm=algorithm))
+    said = r"--agent\.algorithm\.normalize-advantage-per-mini-batch: .* one sample, .* at most 4 mini-batches"
+    with pytest.raises(RequestError, match=said if per_mini_batch else r"--agent\.num-steps-per-env 1: .* one sample"):
+        resolve_run_size(config, 1)
+    assert resolve_run_size(config, 2).num_envs == num_envs  # the samples of all ranks are normalised together
+    for name in ("skrl_sac", "skrl"):  # which has no advantages, or checks by itself
+        assert resolve_run_size(replace(config, learner=LearnerConfig(name=name)), 1).num_envs == num_envs
+    own = replace(config.agent.algorithm, class_name="my_package:Reinforce")
+    resolve_run_size(replace(config, agent=replace(config.agent, algorithm=own)), 1)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

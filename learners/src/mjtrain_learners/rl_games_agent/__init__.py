@@ -13,11 +13,11 @@ class RlGames(MlpLibrary):
     module = "mjtrain_learners.rl_games_agent.algorithm"
     format = "rl_games"
 
-    def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:  # noqa: ARG002
+    def check(self, config: TrainConfig, world_size: int, device: str) -> tuple[str, ...]:
         """Refuse what rl_games has no counterpart for; see `Library`."""
         notes = check_agent(config.agent, "rl_games")
         check_settings(config.learner.settings, OWN_SETTINGS, "rl_games")
-        check_request(config, device)
+        check_request(config, world_size, device)
         return (*notes, *find_notes(config.agent, config.learner.settings))
 
     def start(self, context: RankContext) -> None:  # noqa: ARG002

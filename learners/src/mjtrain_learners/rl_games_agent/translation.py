@@ -159,19 +159,19 @@ _CHOICES = {
 }
 
 
-def check_request(config: TrainConfig, device: str) -> None:
+def check_request(config: TrainConfig, world_size: int, device: str) -> None:
     """Refuse what rl_games cannot do; `check_agent` has refused what no library here can.
 
     Raises:
         RequestError: Something cannot be done. There is a note for each further problem.
     """
-    problems = [*_find_problems(config, device), *_find_wrong_settings(config)]
+    problems = [*_find_problems(config, world_size, device), *_find_wrong_settings(config)]
     problems = problems or list(_find_idle_settings(config))
     if problems:
         raise RequestError.of(problems)
 
 
-def _find_problems(config: TrainConfig, device: str) -> Iterator[str]:
+def _find_problems(config: TrainConfig, world_size: int, device: str) -> Iterator[str]:
     agent, algorithm = config.agent, config.agent.algorithm
     assert isinstance(algorithm, PpoConfig)
     for name, model in (("actor", agent.actor), ("critic", agent.critic)):
@@ -182,13 +182,18 @@ def _find_problems(config: TrainConfig, device: str) -> Iterator[str]:
         yield "--agent.actor.distribution-cfg None: PPO samples actions; give it a GaussianDistribution"
     elif distribution.init_std <= 0.0:
         yield f"--agent.actor.distribution-cfg.init-std {distribution.init_std:g}: must be above 0"
-    samples = config.num_envs * agent.num_steps_per_env
+    samples, own = config.num_envs * agent.num_steps_per_env, config.learner.settings.get("config", {})
+    if samples * world_size < 2 and own.get("normalize_advantage", True):
+        yield (
+            f"--agent.num-steps-per-env {agent.num_steps_per_env}: a rollout of 1 env has one sample, whose advantage "
+            "cannot be normalised; give more steps or environments"
+        )
     if samples % algorithm.num_mini_batches:
         yield (
             f"--agent.algorithm.num-mini-batches {algorithm.num_mini_batches}: rl_games has mini-batches of one size, "
             f"and a rollout has {samples} samples ({config.num_envs} environments x {agent.num_steps_per_env} steps)"
         )
-    mixed = config.learner.settings.get("config", {}).get("mixed_precision", algorithm.use_mixed_precision)
+    mixed = own.get("mixed_precision", algorithm.use_mixed_precision)
     if mixed and not device.startswith("cuda"):
         yield "--agent.algorithm.use-mixed-precision: rl_games has it on GPUs only"
 

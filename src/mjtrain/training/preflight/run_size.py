@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mjtrain.config import AgentConfig, DaggerConfig, DistillationConfig, PpoConfig, TrainConfig
+from mjtrain.config import DEFAULT_LEARNER, AgentConfig, DaggerConfig, DistillationConfig, PpoConfig, TrainConfig
 from mjtrain.learning.registry import find_library
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.text import count
@@ -39,6 +39,8 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
             )
     samples = num_envs * config.agent.num_steps_per_env
     _check_update(config.agent, num_envs)
+    if config.learner.name == DEFAULT_LEARNER:
+        _check_advantages(config.agent, num_envs, world_size)
     if run.total_env_steps is not None:
         max_iterations = math.ceil(run.total_env_steps / (samples * world_size))
     return dataclasses.replace(config, run=dataclasses.replace(run, num_envs=num_envs, max_iterations=max_iterations))
@@ -109,6 +111,24 @@ def _check_update(agent: AgentConfig, num_envs: int) -> None:
                 f"--agent.algorithm.gradient-length {algorithm.gradient_length}: must divide {steps}, the env steps "
                 "of an update (--agent.num-steps-per-env times --agent.algorithm.num-learning-epochs)"
             )
+
+
+def _check_advantages(agent: AgentConfig, num_envs: int, world_size: int) -> None:
+    """Refuse to normalise the advantage of one sample alone, which makes it NaN."""
+    algorithm, samples = agent.algorithm, num_envs * agent.num_steps_per_env
+    if not isinstance(algorithm, PpoConfig) or not _OURS.match(algorithm.class_name):
+        return
+    if samples * world_size < 2:
+        raise RequestError(
+            f"--agent.num-steps-per-env {agent.num_steps_per_env}: a rollout of 1 env has one sample, whose advantage "
+            "cannot be normalised; give more steps or environments"
+        )
+    if algorithm.normalize_advantage_per_mini_batch and samples // algorithm.num_mini_batches * world_size < 2:
+        raise RequestError(
+            "--agent.algorithm.normalize-advantage-per-mini-batch: a mini-batch has one sample, whose advantage cannot "
+            f"be normalised; give at most {count(samples // 2, 'mini-batch', 'mini-batches')} "
+            "(--agent.algorithm.num-mini-batches)"
+        )
 
 
 def choose_agent(config: TrainConfig, device: str) -> TrainConfig:
