@@ -14,6 +14,7 @@ from mjtrain.config import RobotConfig, TerrainConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.ground import Ground
+from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.evaluator import Evaluator
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
@@ -111,6 +112,17 @@ def test_robots_start_on_the_patch_of_their_level(engine: str) -> None:
     above = env.qpos("base")[:, 2] - env.ground.height(env.qpos("base")[:, :2])
     assert (above > 0.1).all()  # they stand on it, and do not fall through
     assert (above < 0.45).all()
+
+
+def test_an_evaluation_plays_every_level() -> None:
+    task = load_task("Quadruped-Velocity-Rough").env
+    terrain = replace(task.curriculum["terrain"], bounds=(0.0, 2.0))
+    env = make_env(to_eval_config(replace(task, terrain=SMALL, curriculum={"terrain": terrain})), num_envs=96, seed=1)
+    field = env.engine.layout.height_field
+    assert field is not None
+    x = torch.tensor(field.spawns[:, 0, 0])
+    levels = (env.qpos("base")[:, 0:1] - x).abs().argmin(dim=1)
+    assert levels.bincount(minlength=3).min() > 20  # about 32 each
 
 
 def kinds_below(env: Env) -> list[int]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mjtrain.config import EnvConfig
+from mjtrain.config import CurriculumTerm, EnvConfig
 
 if TYPE_CHECKING:
     import torch
@@ -18,8 +18,18 @@ def to_eval_config(
 
     Starts stay random, because events of mode reset draw them. Delays stay, because the policy was trained with them.
     Curriculum levels are spread over their whole range and do not change. Commands get their `evaluated_params`.
+    Patches of ground round a level down, so levels are drawn up to the one above the highest, for the highest to occur.
     Pushes are the events of mode interval, and randomization those of mode startup.
     """
+    from mjtrain.mdp.events import spawn_on_patch
+
+    whole = {term.params.get("curriculum") for term in env.events.values() if term.func is spawn_on_patch}
+
+    def spread(name: str, term: CurriculumTerm) -> CurriculumTerm:
+        low, high = term.bounds
+        levels = (low, high + 1) if name in whole else (low, high)
+        return replace(term, func=keep_level, params={}, initial=levels, bounds=levels)
+
     off = {mode for mode, kept in (("interval", pushes), ("startup", randomization)) if not kept}
     return replace(
         env,
@@ -28,10 +38,7 @@ def to_eval_config(
         commands={
             name: replace(term, params={**term.params, **term.evaluated_params}) for name, term in env.commands.items()
         },
-        curriculum={
-            name: replace(term, func=keep_level, params={}, initial=term.bounds)
-            for name, term in env.curriculum.items()
-        },
+        curriculum={name: spread(name, term) for name, term in env.curriculum.items()},
     )
 
 
