@@ -320,16 +320,19 @@ def test_hosts_that_send_garbage_are_lost(monkeypatch: pytest.MonkeyPatch) -> No
     """After the handshake: each ends its own connection, and the job with a cause instead of a traceback."""
     monkeypatch.setattr("mjtrain.launcher.multinode.coordinator.SETTLE_S", 0.1)
     failure = {"summary": 5, "files": [], "detail": []}
+    ended: dict[str, Any] = {"kind": "result", "failure": None, "stop_signal": None, "finished": True}
+    ended |= {"not_saved_s": None, "paused": False}
     kinds: list[dict[str, Any]] = [
         {"kind": "port", "port": "no number"},
         {"kind": "signalled", "signum": "x"},
         {"kind": "signalled", "signum": 10**30},
         {"kind": "injected", "fault": {}},
         {"kind": "result"},
-        {"kind": "result", "failure": failure, "stop_signal": None},
-        {"kind": "result", "failure": [], "stop_signal": None},
-        {"kind": "result", "failure": {"summary": "x", "files": 3}, "stop_signal": None},
-        {"kind": "result", "failure": None, "stop_signal": "x", "finished": 1, "paused": False},
+        {**ended, "failure": failure},
+        {**ended, "failure": []},
+        {**ended, "failure": {"summary": "x", "files": 3}},
+        {**ended, "stop_signal": "x"},
+        {**ended, "not_saved_s": "x"},
     ]
     sent = [json.dumps(message).encode() + b"\n" for message in kinds]
     sent += [one for one in GARBAGE[:9] if b"\r" not in one]

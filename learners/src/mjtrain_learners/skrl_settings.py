@@ -143,7 +143,14 @@ def has_normaliser(translated: Mapping[str, Any]) -> bool:
 
 
 def fill_in_scalers(options: dict[str, Any], sizes: Mapping[str, int], scaler: type, **arguments: Any) -> None:
-    """Replace the names of normalisers by their class, and add its arguments and what `Inputs.sizes` says."""
+    """Replace the names of normalisers by a class, and add what it is made with.
+
+    Args:
+        options: skrl's settings, of which these are changed.
+        sizes: Size of what actor and critic read, see `Inputs.sizes`.
+        scaler: skrl's normaliser, over all ranks.
+        arguments: What it takes besides its size.
+    """
     for part, size in (("observation", sizes["actor"]), ("state", sizes["critic"]), ("value", 1)):
         if options.get(f"{part}_preprocessor") is not None:
             options[f"{part}_preprocessor"] = scaler
@@ -152,7 +159,11 @@ def fill_in_scalers(options: dict[str, Any], sizes: Mapping[str, int], scaler: t
 
 @contextmanager
 def replaced(module: ModuleType, steps: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """Give functions of a module, by whose names skrl's update finds them, to ones that take skrl's own first."""
+    """Replace functions that skrl's update finds by their names in a module, for the length of a with block.
+
+    Args:
+        steps: By name, functions that take skrl's own as their first argument, and then what that takes.
+    """
     originals = {name: getattr(module, name) for name in steps}
     for name, step in steps.items():
         setattr(module, name, partial(step, originals[name]))

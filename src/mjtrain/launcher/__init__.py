@@ -95,7 +95,7 @@ def make_plan(config: LaunchConfig, *, hosts: tuple[Host, ...] = ()) -> LaunchPl
 
 
 def read_environ() -> dict[str, str]:
-    """Return the environment as `resolve_plan` takes it."""
+    """Return this process's environment for `resolve_plan`, see `add_local_world_size`."""
     return add_local_world_size(os.environ, ancestor_commands())
 
 

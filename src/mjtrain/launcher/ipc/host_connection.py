@@ -102,9 +102,12 @@ class HostConnection:
         return messages
 
     def await_message(self, wait_s: float) -> tuple[dict[str, Any], bytes]:
-        """Return the next message, or one without a kind if none arrives within so many seconds; raises as `receive`.
+        """Return the next message, or one of kind "" if none has arrived after wait_s seconds or less.
 
-        Those after it are left for whoever reads next: a heartbeat makes the connection readable.
+        The messages after it are left for whoever reads next: a heartbeat makes the connection readable.
+
+        Raises:
+            ValueError: What arrives is not messages.
         """
         if not self._kept and select.select([self._read], [], [], wait_s)[0]:
             self._kept = self.receive()

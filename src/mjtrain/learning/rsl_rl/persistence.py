@@ -93,9 +93,10 @@ def set_counters(algorithm: PPO | Distillation, counters: dict[str, int]) -> Non
 
 
 def find_discounted_rewards(algorithm: PPO | Distillation) -> Any:
-    """Return what has in `avg` the discounted sum of each environment's RND rewards, which estimates their scale.
+    """Return the object whose `avg` is the discounted sum of each environment's RND rewards.
 
-    That is None before the first step, else of shape (num_envs,). None for an algorithm without such rewards.
+    The scale of these rewards is estimated from the sums. They have shape (num_envs,), and are None before the first
+    step. Without RND, or if it does not normalise its rewards, this returns None.
     """
     normaliser = getattr(_rnd_of(algorithm), "reward_normalizer", None)
     return normaliser.disc_avg if isinstance(normaliser, EmpiricalDiscountedVariationNormalization) else None
