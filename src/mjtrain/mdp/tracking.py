@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from mjtrain.env.shared import SharedSum
     from mjtrain.sim.robots.forward_kinematics import BodyStates
 
-    Relative = tuple[torch.Tensor, torch.Tensor]
-
-_RELATIVE: WeakKeyDictionary[BodyStates, dict[tuple[str, int], Relative]] = WeakKeyDictionary()
+_MOVED: WeakKeyDictionary[BodyStates, dict[tuple[str, int], dict[str, torch.Tensor]]] = WeakKeyDictionary()
 """References as they are moved to the robot, by the state of its bodies, command and frames ahead."""
 
 
@@ -254,10 +252,8 @@ def motion_anchor_pos_b(env: Env, *, command: str, ahead: int = 1) -> torch.Tens
 @mirrors.mirrored(mirrors.anchor_axes)
 def motion_anchor_ori_b(env: Env, *, command: str, ahead: int = 1) -> torch.Tensor:
     """Axes x and y of the anchor body of the reference in the frame of the robot's. Shape (num_envs, 6)."""
-    reference = reference_of(env, command)
-    anchor = env.bodies.select(reference.anchor_row)
-    wanted = _at(reference.anchor.quaternions, _frames(env, command, reference, ahead))
-    return rotations.first_axes(rotations.multiply(rotations.conjugate(anchor.quaternions), wanted))
+    robot, wanted = _anchors(env, command, "quaternions", ahead)
+    return rotations.first_axes(rotations.multiply(rotations.conjugate(robot), wanted))
 
 
 @mirrors.mirrored(mirrors.tracked_positions)
@@ -282,19 +278,15 @@ def motion_global_anchor_position_error_exp(
     env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
     """exp(-e^2 / std^2) of the distance e of the anchor body from the reference, in m. Shape (num_envs,)."""
-    reference = reference_of(env, command)
-    wanted = _at(reference.anchor.positions, _frames(env, command, reference, 1))
-    error = env.bodies.positions[:, reference.anchor_row] - wanted
-    return torch.exp(-error.square().sum(dim=1) / std**2)
+    robot, wanted = _anchors(env, command, "positions", 1)
+    return torch.exp(-(robot - wanted).square().sum(dim=1) / std**2)
 
 
 def motion_global_anchor_orientation_error_exp(
     env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
     """exp(-e^2 / std^2) of the angle e between the anchor body and the reference, in rad. Shape (num_envs,)."""
-    reference = reference_of(env, command)
-    wanted = _at(reference.anchor.quaternions, _frames(env, command, reference, 1))
-    return torch.exp(-_angle(env.bodies.quaternions[:, reference.anchor_row], wanted).square() / std**2)
+    return torch.exp(-_angle(*_anchors(env, command, "quaternions", 1)).square() / std**2)
 
 
 def motion_relative_body_position_error_exp(
@@ -305,50 +297,44 @@ def motion_relative_body_position_error_exp(
     The reference is moved to the robot: to the place of its anchor body in the plane, and to its heading.
     Shape (num_envs,).
     """
-    wanted, _ = _relative(env, command, 1)
-    return torch.exp(-_mean_square(env.bodies.positions[:, reference_of(env, command).rows] - wanted) / std**2)
+    robot, wanted = _tracked(env, command, "positions", 1, moved=True)
+    return torch.exp(-_mean_square(robot - wanted) / std**2)
 
 
 def motion_relative_body_orientation_error_exp(
     env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
     """The same of the angles between the tracked bodies and the reference, in rad. Shape (num_envs,)."""
-    _, wanted = _relative(env, command, 1)
-    return torch.exp(
-        -_angle(env.bodies.quaternions[:, reference_of(env, command).rows], wanted).square().mean(dim=1) / std**2
-    )
+    angles = _angle(*_tracked(env, command, "quaternions", 1, moved=True))
+    return torch.exp(-angles.square().mean(dim=1) / std**2)
 
 
 def motion_global_body_linear_velocity_error_exp(
     env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
     """The same of the velocities of the tracked bodies, in m/s, in the world's frame. Shape (num_envs,)."""
-    reference = reference_of(env, command)
-    wanted = _at(reference.bodies.linear_velocities, _frames(env, command, reference, 1))
-    return torch.exp(-_mean_square(env.bodies.linear_velocities[:, reference.rows] - wanted) / std**2)
+    robot, wanted = _tracked(env, command, "linear_velocities", 1)
+    return torch.exp(-_mean_square(robot - wanted) / std**2)
 
 
 def motion_global_body_angular_velocity_error_exp(
     env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
 ) -> torch.Tensor:
     """The same of the angular velocities of the tracked bodies, in rad/s, in the world's frame. Shape (num_envs,)."""
-    reference = reference_of(env, command)
-    wanted = _at(reference.bodies.angular_velocities, _frames(env, command, reference, 1))
-    return torch.exp(-_mean_square(env.bodies.angular_velocities[:, reference.rows] - wanted) / std**2)
+    robot, wanted = _tracked(env, command, "angular_velocities", 1)
+    return torch.exp(-_mean_square(robot - wanted) / std**2)
 
 
 def bad_anchor_pos(env: Env, *, command: str, threshold: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
     """The anchor body is further than a threshold, in m, from the reference. Boolean, shape (num_envs,)."""
-    reference = reference_of(env, command)
-    wanted = _at(reference.anchor.positions, _frames(env, command, reference, 1))
-    return (env.bodies.positions[:, reference.anchor_row] - wanted).norm(dim=1) > threshold
+    robot, wanted = _anchors(env, command, "positions", 1)
+    return (robot - wanted).norm(dim=1) > threshold
 
 
 def bad_anchor_pos_z_only(env: Env, *, command: str, threshold: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
     """The height of the anchor body differs by more than a threshold, in m. Boolean, shape (num_envs,)."""
-    reference = reference_of(env, command)
-    wanted = _at(reference.anchor.positions, _frames(env, command, reference, 1))
-    return (env.bodies.positions[:, reference.anchor_row, 2] - wanted[:, 2]).abs() > threshold
+    robot, wanted = _anchors(env, command, "positions", 1)
+    return (robot - wanted)[:, 2].abs() > threshold
 
 
 def bad_anchor_ori(env: Env, *, command: str, threshold: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
@@ -356,9 +342,8 @@ def bad_anchor_ori(env: Env, *, command: str, threshold: Annotated[float, MORE_T
 
     Boolean, shape (num_envs,).
     """
-    reference = reference_of(env, command)
-    wanted = _at(reference.anchor.quaternions, _frames(env, command, reference, 1))
-    return (_uprightness(env.bodies.quaternions[:, reference.anchor_row]) - _uprightness(wanted)).abs() > threshold
+    robot, wanted = _anchors(env, command, "quaternions", 1)
+    return (_uprightness(robot) - _uprightness(wanted)).abs() > threshold
 
 
 def bad_motion_body_pos_z_only(
@@ -370,10 +355,8 @@ def bad_motion_body_pos_z_only(
         bodies: Regular expressions over tracked bodies, such as the feet.
         threshold: In m.
     """
-    reference = reference_of(env, command)
-    places = reference.places(env, bodies)
-    wanted = _at(reference.bodies.positions, _frames(env, command, reference, 1))[:, :, 2]
-    errors = (env.bodies.positions[:, reference.rows, 2] - wanted).index_select(1, places)
+    robot, wanted = _tracked(env, command, "positions", 1)
+    errors = (robot - wanted)[..., 2].index_select(1, reference_of(env, command).places(env, bodies))
     return (errors.abs() > threshold).any(dim=1)
 
 
@@ -394,15 +377,14 @@ def motion_completed(env: Env) -> torch.Tensor:
 
 def mpkpe(env: Env, *, command: str) -> torch.Tensor:
     """Mean distance of the tracked bodies from the reference in the world's frame, in m. Shape (num_envs,)."""
-    reference = reference_of(env, command)
-    wanted = _at(reference.bodies.positions, _frames(env, command, reference, 0))
-    return (env.bodies.positions[:, reference.rows] - wanted).norm(dim=-1).mean(dim=1)
+    robot, wanted = _tracked(env, command, "positions", 0)
+    return (robot - wanted).norm(dim=-1).mean(dim=1)
 
 
 def r_mpkpe(env: Env, *, command: str) -> torch.Tensor:
     """The same after the reference is moved to the place and heading of the robot. Shape (num_envs,)."""
-    wanted, _ = _relative(env, command, 0)
-    return (env.bodies.positions[:, reference_of(env, command).rows] - wanted).norm(dim=-1).mean(dim=1)
+    robot, wanted = _tracked(env, command, "positions", 0, moved=True)
+    return (robot - wanted).norm(dim=-1).mean(dim=1)
 
 
 def joint_vel_error(env: Env, *, command: str) -> torch.Tensor:
@@ -414,16 +396,15 @@ def joint_vel_error(env: Env, *, command: str) -> torch.Tensor:
 
 def ee_pos_error(env: Env, *, command: str, bodies: tuple[str, ...]) -> torch.Tensor:
     """Mean distance of some tracked bodies from the reference, moved as in `r_mpkpe`, in m. Shape (num_envs,)."""
-    reference, (wanted, _) = reference_of(env, command), _relative(env, command, 0)
-    distances = (env.bodies.positions[:, reference.rows] - wanted).norm(dim=-1)
-    return distances.index_select(1, reference.places(env, bodies)).mean(dim=1)
+    robot, wanted = _tracked(env, command, "positions", 0, moved=True)
+    distances = (robot - wanted).norm(dim=-1)
+    return distances.index_select(1, reference_of(env, command).places(env, bodies)).mean(dim=1)
 
 
 def ee_ori_error(env: Env, *, command: str, bodies: tuple[str, ...]) -> torch.Tensor:
     """Mean angle between some tracked bodies and the reference, moved as in `r_mpkpe`, in rad. Shape (num_envs,)."""
-    reference, (_, wanted) = reference_of(env, command), _relative(env, command, 0)
-    angles = _angle(env.bodies.quaternions[:, reference.rows], wanted)
-    return angles.index_select(1, reference.places(env, bodies)).mean(dim=1)
+    angles = _angle(*_tracked(env, command, "quaternions", 0, moved=True))
+    return angles.index_select(1, reference_of(env, command).places(env, bodies)).mean(dim=1)
 
 
 def _frames(env: Env, command: str, reference: Reference, ahead: int) -> torch.Tensor:
@@ -444,13 +425,31 @@ def _at(values: torch.Tensor, frames: torch.Tensor) -> torch.Tensor:
     return values.index_select(0, frames)
 
 
-def _relative(env: Env, command: str, ahead: int) -> Relative:
-    """Return positions and orientations of the tracked bodies of the reference, moved to the robot.
+def _anchors(env: Env, command: str, field: str, ahead: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a field of `BodyStates` of the robot's anchor body, and of the reference's some env steps ahead."""
+    reference = reference_of(env, command)
+    wanted = _at(getattr(reference.anchor, field), _frames(env, command, reference, ahead))
+    return getattr(env.bodies, field)[:, reference.anchor_row], wanted
+
+
+def _tracked(
+    env: Env, command: str, field: str, ahead: int, *, moved: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the same of the tracked bodies; the reference may be moved to the robot, see `_move`."""
+    reference = reference_of(env, command)
+    robot = getattr(env.bodies, field)[:, reference.rows]
+    if moved:
+        return robot, _move(env, command, ahead)[field]
+    return robot, _at(getattr(reference.bodies, field), _frames(env, command, reference, ahead))
+
+
+def _move(env: Env, command: str, ahead: int) -> dict[str, torch.Tensor]:
+    """Return positions and quaternions of the tracked bodies of the reference, moved to the robot.
 
     It gets the place of the robot's anchor body in the plane and its heading, and keeps its own height.
     """
     states = env.bodies
-    known = _RELATIVE.setdefault(states, {})
+    known = _MOVED.setdefault(states, {})
     if (command, ahead) in known:
         return known[command, ahead]
     reference = reference_of(env, command)
@@ -461,7 +460,8 @@ def _relative(env: Env, command: str, ahead: int) -> Relative:
     by = by[:, None].expand(-1, len(reference.row_list), -1)
     place = torch.cat([robot.positions[:, :2], at[:, 2:]], dim=1)[:, None]
     positions = place + rotations.rotate(by, _at(reference.bodies.positions, frames) - at[:, None])
-    known[command, ahead] = positions, rotations.multiply(by, _at(reference.bodies.quaternions, frames))
+    quaternions = rotations.multiply(by, _at(reference.bodies.quaternions, frames))
+    known[command, ahead] = {"positions": positions, "quaternions": quaternions}
     return known[command, ahead]
 
 
