@@ -230,7 +230,7 @@ def test_a_reset_by_hand_renders_the_new_episode() -> None:
         (
             observation(camera, camera="front").replace(clip=(1.0, 0.0)),
             {"streams": ("depth",)},
-            "--env.observations.image.0.clip 1.0 0.0: the first is more than the second; give the lower bound first",
+            "--env.observations.image.0.clip 1 0: the first is more than the second; give the lower bound first",
         ),
     ],
 )

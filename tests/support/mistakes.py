@@ -544,7 +544,7 @@ MISTAKES = (
     Mistake(
         what="a weight that is not a number",
         changes={"reward(rewards.action_energy, -0.1)": 'reward(rewards.action_energy, float("nan"))'},
-        says=("--env.rewards.effort.weight nan: must be finite; 0 turns the term off",),
+        says=("--env.rewards.effort.weight nan: must be finite",),
     ),
     Mistake(
         what="a parameter of another type",
@@ -595,9 +595,7 @@ MISTAKES = (
     Mistake(
         what="bounds in the wrong order",
         changes={"command(aim).replace(": "command(aim).replace(resampling_s=(5.0, 1.0), "},
-        says=(
-            "--env.commands.aim.resampling-s 5.0 1.0: the first is more than the second; give the lower bound first",
-        ),
+        says=("--env.commands.aim.resampling-s 5 1: the first is more than the second; give the lower bound first",),
     ),
     Mistake(
         what="two terms for one actuator",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from mjtrain.config.camera import CameraConfig
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NONZERO, Range
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NONZERO, Ordered, Range, Shares
 from mjtrain.config.robot import RobotConfig
 
 Scale = Annotated[float, NONZERO] | dict[str, Annotated[float, NONZERO]]
@@ -57,7 +57,7 @@ class ActionTerm(Term):
     relative: bool = False
     """Add to the control of the env step before, within the actuator's ctrlrange; each episode begins at the offset."""
 
-    clip: tuple[float, float] = (-1.0, 1.0)
+    clip: Annotated[tuple[float, float], Ordered()] = (-1.0, 1.0)
     """Bounds of the action before it is scaled."""
 
     delay: Annotated[tuple[int, int], Range(least=0, ordered=True)] = (0, 0)
@@ -85,7 +85,7 @@ class ObservationTerm(FunctionTerm):
     scale: Annotated[float, NONZERO] = 1.0
     """Factor, applied after the noise and before the clip."""
 
-    clip: tuple[float, float] | None = None
+    clip: Annotated[tuple[float, float] | None, Ordered()] = None
     """Bounds, after scaling."""
 
     noise: Annotated[float, AT_LEAST_0] = 0.0
@@ -130,7 +130,7 @@ class CommandTerm(FunctionTerm):
     func: Callable[..., Any]
     """func(env, **params) -> tensor of shape (num_envs, size): a new draw for every world."""
 
-    resampling_s: Annotated[tuple[float, float], AT_LEAST_0] = (10.0, 10.0)
+    resampling_s: Shares = (10.0, 10.0)
     """Bounds of the time until the next draw, in seconds; an episode also begins with a draw."""
 
     before_reset: bool = False
@@ -149,7 +149,7 @@ class CommandTerm(FunctionTerm):
     errors: dict[str, ErrorTerm] = field(default_factory=dict)
     """Errors by name; only `play` and evaluations compute them."""
 
-    controls: dict[str, tuple[float, float]] = field(default_factory=dict)
+    controls: dict[str, Annotated[tuple[float, float], Ordered()]] = field(default_factory=dict)
     """What can be set by hand in a viewer: bounds by name."""
 
     steer: Callable[..., Any] | None = None
@@ -174,7 +174,7 @@ class RewardTerm(Term):
     func: Callable[..., Any]
     """func(env, **params) -> tensor of shape (num_envs,)."""
 
-    weight: float
+    weight: Annotated[float, FINITE]
     """Reward per second at func = 1. 0 turns the term off: its function is not called."""
 
     params: dict[str, Any] = field(default_factory=dict)
@@ -217,7 +217,7 @@ class EventTerm(FunctionTerm):
     mode: Literal["startup", "reset", "interval"] = "reset"
     """When it happens: once at the start of the run, when an episode starts, or from time to time."""
 
-    interval_s: Annotated[tuple[float, float], AT_LEAST_0] = (10.0, 15.0)
+    interval_s: Shares = (10.0, 15.0)
     """Mode interval: bounds of the time until it happens again, in seconds, drawn for each world."""
 
 
@@ -228,10 +228,10 @@ class CurriculumTerm(FunctionTerm):
     func: Callable[..., Any]
     """func(env, level, **params) -> the next level of every world, shape (num_envs,); used where an episode ends."""
 
-    initial: tuple[float, float] = (0.0, 0.0)
+    initial: Annotated[tuple[float, float], Ordered()] = (0.0, 0.0)
     """Bounds of the initial levels, drawn for each world."""
 
-    bounds: tuple[float, float] = (0.0, 1.0)
+    bounds: Annotated[tuple[float, float], Ordered()] = (0.0, 1.0)
     """Lowest and highest level."""
 
 

@@ -44,9 +44,7 @@ class Range:
         if not all(self._has(number) for number in numbers):
             each = "each " if len(numbers) > 1 else ""
             return f"{shown}: {each}must be {' and '.join(self._words(all(map(math.isfinite, numbers))))}"
-        if self.ordered and numbers[0] > numbers[-1]:
-            return f"{shown}: the first is more than the second; give the lower bound first"
-        return None
+        return Ordered().find_problem((numbers[0], numbers[-1])) if self.ordered else None
 
     def _has(self, number: float) -> bool:
         inside = self.least <= number <= self.most and self.above < number < self.below
@@ -76,6 +74,17 @@ class Direction:
         if value is None or (all(map(math.isfinite, value)) and any(value)):
             return None
         return f"{' '.join(f'{number:g}' for number in value)}: must be finite, and not zero"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordered:
+    """A pair whose first number is not more than the second; either may be infinite."""
+
+    def find_problem(self, value: tuple[float, float] | None) -> str | None:
+        """Return what is wrong with it, to follow its name; None if nothing is."""
+        if value is None or value[0] <= value[1]:
+            return None
+        return f"{value[0]:g} {value[1]:g}: the first is more than the second; give the lower bound first"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, Literal
 
-from mjtrain.config.limits import Direction, Range
+from mjtrain.config.limits import Direction, Ordered, Range
 
 
 def find_type_problems(kind: Any, value: Any, name: str, *, limits: bool = True) -> list[str]:
@@ -21,7 +21,7 @@ def find_type_problems(kind: Any, value: Any, name: str, *, limits: bool = True)
         found = find_type_problems(arguments[0], value, name, limits=limits)
         if found or not limits:
             return found
-        declared = [limit for limit in arguments[1:] if isinstance(limit, Range | Direction)]
+        declared = [limit for limit in arguments[1:] if isinstance(limit, Range | Direction | Ordered)]
         return [f"{name} {problem}" for limit in declared if (problem := limit.find_problem(value))]
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if not isinstance(value, kind):

@@ -8,9 +8,9 @@ Expressions over joints match slides and hinges.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from mjtrain.config.limits import Bounds, Factors, Range, Shares
+from mjtrain.config.limits import Bounds, Factors, Shares
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
@@ -104,7 +104,7 @@ def friction(
     worlds: Worlds,
     *,
     geoms: tuple[str, ...],
-    sliding: Annotated[tuple[float, float], Range(ordered=True, least=0)],
+    sliding: Shares,
 ) -> None:
     """Set the sliding friction of geoms to one value in each world.
 
