@@ -280,7 +280,7 @@ class MountedCameraConfig:
     pos: Annotated[Vector, FINITE] = (0.0, 0.0, 0.0)
     """Position in the body's frame, in m."""
 
-    xyaxes: tuple[float, float, float, float, float, float] | None = None
+    xyaxes: Annotated[tuple[float, float, float, float, float, float] | None, FINITE] = None
     """Directions of the picture's right and up in the body's frame. None: right is x and up is y."""
 
     mode: Literal["fixed", "track", "trackcom", "targetbody", "targetbodycom"] = "fixed"

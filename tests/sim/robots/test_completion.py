@@ -503,7 +503,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a string for a tuple": (
         {"actuators": {"a": ActuatorConfig(joints=".*", kp=1.0)}},  # pyright: ignore[reportArgumentType]
-        "--env.robot.actuators.a.joints '.*': is a string; give a tuple of expressions, ('.*',)",
+        "--env.robot.actuators.a.joints: is the string '.*'; give a tuple, such as (\".*\",)",
     ),
     "an expression that is none": (
         {"actuators": {"a": ActuatorConfig(joints=("(",), kp=1.0)}},
@@ -532,7 +532,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "option": (
         {"options": OptionConfig(integrator="rk4")},  # pyright: ignore[reportArgumentType]
-        "--env.robot.options.integrator rk4: is not a valid value; did you mean RK4?; available: Euler, RK4",
+        "--env.robot.options.integrator rk4: choose from Euler, RK4, implicit, implicitfast",
     ),
     "flag of an option": (
         {"options": OptionConfig(disable=("contacts",))},
@@ -553,15 +553,15 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "field of view": (
         {"cameras": {"a": MountedCameraConfig(fovy=200.0)}},
-        "--env.robot.cameras.a.fovy 200: give degrees above 0 and below 180",
+        "--env.robot.cameras.a.fovy 200: must be more than 0 and less than 180",
     ),
     "no field of view": (
         {"cameras": {"a": MountedCameraConfig(fovy=float("nan"))}},
-        "--env.robot.cameras.a.fovy nan: give degrees above 0 and below 180",
+        "--env.robot.cameras.a.fovy nan: must be more than 0 and less than 180 and finite",
     ),
     "place of a camera": (
         {"cameras": {"a": MountedCameraConfig(pos=(0.0, float("nan"), 1.0))}},
-        "--env.robot.cameras.a.pos 0 nan 1: must be finite",
+        "--env.robot.cameras.a.pos 0 nan 1: each must be finite",
     ),
     "target of a camera": (
         {"cameras": {"a": MountedCameraConfig(mode="targetbody")}},

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from mjtrain.config import RobotConfig
+from mjtrain.config import MountedCameraConfig, RobotConfig
+from mjtrain.config.type_check import find_type_problems
+from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.actuators import replace_actuators
 from mjtrain.sim.robots.completion.keyframes import Controls, forget_controls, set_keyframes
 from mjtrain.sim.robots.completion.locks import lock_joints
@@ -23,9 +25,14 @@ def complete_robot(spec: Any, config: RobotConfig) -> None:
     """Change an `mujoco.MjSpec` in place. A config that only names a file changes nothing but nameless actuators.
 
     Raises:
-        RequestError: A name in the config is none of the robot's; the message names the flag and what there is.
+        RequestError: A value is of another type than its field, or a name is none of the robot's; the message names
+            the flag and what there is.
         ValueError: MuJoCo cannot compile the result.
     """
+    problems = find_type_problems(RobotConfig, config, "--env.robot", limits=False)  # a run may have recorded others
+    problems = problems or find_type_problems(dict[str, MountedCameraConfig], config.cameras, "--env.robot.cameras")
+    if problems:
+        raise RequestError.of(problems)
     rename_parts(spec, config.names)
     if config.timestep is not None:
         spec.option.timestep = config.timestep

@@ -7,10 +7,9 @@ import numpy as np
 
 from mjtrain.config import ActuatorConfig
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.completion.parts import choose, match
+from mjtrain.sim.robots.completion.parts import match
 from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS
 
-_TYPES = ("position", "velocity", "motor")
 _INPUTS = {
     "position": mujoco.mjtCtrlInput.mjINPUT_POS,
     "velocity": mujoco.mjtCtrlInput.mjINPUT_VEL,
@@ -52,7 +51,6 @@ def replace_actuators(spec: Any, actuators: dict[str, ActuatorConfig]) -> list[s
 
 
 def _check(flag: str, config: ActuatorConfig) -> None:
-    choose(f"{flag}.type", config.type, "type of actuator", _TYPES)
     gain = {"position": "kp", "velocity": "kv"}.get(config.type)
     if gain is not None and not getattr(config, gain) > 0:
         raise RequestError(f"--env.robot.{flag}.{gain} {getattr(config, gain):g}: must be more than 0")

@@ -163,7 +163,7 @@ def _contact_settings(flag: str, config: SensorConfig) -> list[int]:
         right = " ".join(_DATA[index] for index in sorted(set(data)))
         raise RequestError(f"--env.robot.{flag}.data {' '.join(config.data)}: give MuJoCo's order, {right}")
     bits = sum(1 << index for index in data)
-    return [bits, _REDUCE.index(choose(f"{flag}.reduce", config.reduce, "reduction", _REDUCE)), config.num]
+    return [bits, _REDUCE.index(config.reduce), config.num]
 
 
 def _add_site(spec: Any, compiled: Callable[[], Any], name: str, kind: str, found: str, flag: str) -> str:
