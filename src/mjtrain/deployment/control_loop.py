@@ -245,7 +245,7 @@ class Controller:
                 settled = scene.step * self._period_s >= term["settling_s"]
                 if command in scene.commands and settled and term["func"] in ERRORS:
                     with lenient:
-                        found[f"{command}/{name}"] = ERRORS[term["func"]](scene, term["params"])
+                        found[f"{command}/{name}"] = float(np.linalg.norm(ERRORS[term["func"]](scene, term["params"])))
         return found
 
 

@@ -247,21 +247,19 @@ REPORTED_BY_ROBOT = {
 }
 """Built-in terms that no joint or sensor of the metadata gives, and why."""
 
-ERRORS: dict[str, Callable[[Scene, dict[str, Any]], float]] = {
+ERRORS: dict[str, Term] = {
     f"mjtrain.mdp.{name}": error
     for name, error in {
-        "velocity:lin_vel_xy_error": lambda scene, params: float(
-            np.linalg.norm(scene.command(params)[:2] - scene.sensor(params["sensor"])[:2])
+        "velocity:lin_vel_xy_error": lambda scene, params: (
+            scene.command(params)[:2] - scene.sensor(params["sensor"])[:2]
         ),
-        "velocity:ang_vel_z_error": lambda scene, params: float(
-            abs(scene.command(params)[2] - scene.sensor(params["sensor"])[2])
-        ),
-        "objects:distance": lambda scene, params: float(np.linalg.norm(_position_error(scene, params))),
-        "objects:angle": lambda scene, params: float(np.linalg.norm(_orientation_error(scene, params))),
-        "reach:distance": lambda scene, params: float(np.linalg.norm(_position_error(scene, params))),
-        "reach:angle": lambda scene, params: float(np.linalg.norm(_orientation_error(scene, params))),
-        "targets:planar_distance": lambda scene, params: float(np.linalg.norm(_planar_error(scene, params))),
-        "targets:joint_distance": lambda scene, params: float(np.linalg.norm(_joint_error(scene, params))),
+        "velocity:ang_vel_z_error": lambda scene, params: scene.command(params)[2] - scene.sensor(params["sensor"])[2],
+        "objects:distance": _position_error,
+        "objects:angle": _orientation_error,
+        "reach:distance": _position_error,
+        "reach:angle": _orientation_error,
+        "targets:planar_distance": _planar_error,
+        "targets:joint_distance": _joint_error,
     }.items()
 }
-"""Distance from a command, by the name of the function of an `ErrorTerm`."""
+"""Differences whose length is the distance from a command, by the name of the function of an `ErrorTerm`."""

@@ -88,7 +88,7 @@ class Mirror:
     def sensor_order(self, names: str | Sequence[str]) -> torch.Tensor:
         """Return the matrix of one column for each sensor, which goes to the sensor's image. Shape (number, number)."""
         matrix = self.sensors(names)
-        widths = [self._width(self._layout.sensors, name) for name in _names(names, self._layout.sensors)]
+        widths = [self._layout.sensors.width(name) for name in _names(names, self._layout.sensors)]
         rows = [row.split(widths, dim=1) for row in matrix.split(widths)]
         return torch.tensor([[float(block.any()) for block in row] for row in rows], dtype=torch.float64)
 
@@ -177,12 +177,8 @@ class Mirror:
     def _part(self, whole: np.ndarray, places: Columns, names: str | Sequence[str]) -> torch.Tensor:
         found = _names(names, places)
         columns = [column for name in found for column in range(places[name].start, places[name].stop)]
-        labels = [name for name in found for _ in range(self._width(places, name))]
+        labels = [name for name in found for _ in range(places.width(name))]
         return self._select(whole, columns, labels, "")
-
-    @staticmethod
-    def _width(places: Columns, name: str) -> int:
-        return places[name].stop - places[name].start
 
     @staticmethod
     def _select(whole: np.ndarray, columns: list[int], labels: list[str], flag: str) -> torch.Tensor:

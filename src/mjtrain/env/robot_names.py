@@ -13,16 +13,12 @@ _FREE = 7
 
 _KINDS: dict[str, Callable[[Layout], Iterable[str]]] = {
     "joint": lambda layout: layout.qpos,
-    "object": lambda layout: [name for name in layout.qpos if _width(layout, name) == _FREE],
+    "object": lambda layout: [name for name in layout.qpos if layout.qpos.width(name) == _FREE],
     "sensor": lambda layout: layout.sensors,
     "actuator": lambda layout: layout.actuators | layout.controls,
     "body": lambda layout: layout.bodies,
     "geom": lambda layout: layout.geoms,
 }
-
-
-def _width(layout: Layout, joint: str) -> int:
-    return layout.qpos[joint].stop - layout.qpos[joint].start
 
 
 def matched_names(kind: str, patterns: Iterable[str], layout: Layout) -> list[str]:
@@ -53,7 +49,7 @@ def check_robot_names(config: EnvConfig, layout: Layout) -> None:
                     "'.*' matches all"
                 ) from error
             hits = [name for name in there if re.fullmatch(wanted, name)]
-            if kind == "joint" and hits and not any(_width(layout, name) == 1 for name in hits):
+            if kind == "joint" and hits and not any(layout.qpos.width(name) == 1 for name in hits):
                 raise RequestError(f"--env.{term}: {layout.qpos.describe_unmatched(wanted, hits)}")
             if hits:
                 continue

@@ -198,7 +198,6 @@ def _is_free(env: Env, joint: str, other: Literal["hinge", "slide"]) -> bool:
 
 def _kind(env: Env, joint: str) -> str:
     layout = env.engine.layout
-    place = layout.qvel[joint]
-    if place.stop - place.start > 1:
-        return "free joint" if place.stop - place.start == _FREE else "ball joint"
-    return "slide" if layout.velocities[place.start][1] == "m/s" else "hinge"
+    if (width := layout.qvel.width(joint)) > 1:
+        return "free joint" if width == _FREE else "ball joint"
+    return "slide" if layout.velocities[layout.qvel[joint].start][1] == "m/s" else "hinge"

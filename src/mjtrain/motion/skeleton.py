@@ -24,7 +24,7 @@ class Skeleton:
         self.robot = robot
         """Its config."""
         self.layout = make_layout(model, "cpu", torch.float64)
-        free = [name for name, place in self.layout.qpos.items() if place.stop - place.start == 7]
+        free = [name for name in self.layout.qpos if self.layout.qpos.width(name) == 7]
         root = find_root(model)
         self.root: str = model.joint(root).name if root >= 0 else ""
         """Its free joint."""

@@ -103,6 +103,6 @@ def _measured_by(term: ObservationTerm, found: dict[str, Any], env: Env, sensors
     if "object" in term.params:
         return "estimator"
     kinds = {sensors[name]["measured_by"] for name in found.get("sensors", ())}
-    widths = [env.engine.layout.qpos[name] for name in found.get("joints", ())]
-    kinds |= {"encoders" if place.stop - place.start == 1 else "estimator" for place in widths}
+    qpos = env.engine.layout.qpos
+    kinds |= {"encoders" if qpos.width(name) == 1 else "estimator" for name in found.get("joints", ())}
     return kinds.pop() if len(kinds) == 1 else "estimator" if "estimator" in kinds else "unknown"

@@ -53,15 +53,19 @@ class Columns(dict[str, slice]):
     def __missing__(self, name: str) -> slice:
         raise RequestError(f"the robot has no {self._kind} {name!r}; it has {', '.join(self) or 'none'}")
 
+    def width(self, name: str) -> int:
+        """Return how many columns a part has."""
+        return self[name].stop - self[name].start
+
     def check_scalar(self, joint: str) -> None:
         """Raise a RequestError if a joint is free or a ball joint, and so no hinge or slide."""
         if self._scalar is not None and joint in self and joint not in self._scalar:
-            kind = "free" if self[joint].stop - self[joint].start > 4 else "ball"
+            kind = "free" if self.width(joint) > 4 else "ball"
             raise RequestError(f"joint {joint} is a {kind} joint; give a hinge or a slide")
 
     def check_free(self, joint: str) -> None:
         """Raise a RequestError if a joint is a hinge, a slide or a ball joint, and so has not the columns of a pose."""
-        if joint in self and self[joint].stop - self[joint].start != 7:
+        if joint in self and self.width(joint) != 7:
             kind = "hinge or a slide" if self._scalar is None or joint in self._scalar else "ball joint"
             raise RequestError(f"joint {joint} is a {kind}; give a free joint")
 
