@@ -167,7 +167,7 @@ def compare(model: mujoco.MjModel, config: CameraConfig, num_envs: int, args: ar
 
 def print_renderer(args: argparse.Namespace) -> bool:
     """Print images/s and where the time goes."""
-    model, _ = load_model(load_task(TASK).env)
+    model = load_model(load_task(TASK).env)
     threads = ["1 thread"] if args.device != "cpu" or args.threads == 1 else ["1 thread", f"{args.threads} threads"]
     print(f"\n{TASK}, {' '.join(args.streams)}, {args.device}; images/s; KiB per env\n")
     head = ["size", "worlds", "bare", *threads, "1 thread / bare", "poses", "refit", "render", "rest"]

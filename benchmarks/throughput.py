@@ -36,7 +36,7 @@ class RawRollout:
     """Steps the same worlds with nothing but mujoco.rollout."""
 
     def __init__(self, config: TrainConfig, num_threads: int, env: Env) -> None:
-        model, _ = load_model(config.env)
+        model = load_model(config.env)
         qpos, qvel, ctrl = (getattr(env.state, name).double().cpu().numpy() for name in ("qpos", "qvel", "ctrl"))
         num_envs, decimation = config.num_envs, config.env.decimation
         self.data = [mujoco.MjData(model) for _ in range(num_threads)]

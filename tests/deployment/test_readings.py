@@ -103,7 +103,7 @@ def test_groups_may_use_the_same_names() -> None:
     metadata = json.loads(json.dumps(describe_policy(run, env, cast("Any", policy))))
     names = [term["name"] for term in metadata["observations"]]
     assert names == [SCAN, "joints", f"two.{SCAN}", "two.joints", "same", SCAN, "same"]
-    model, _ = load_model(env.config)
+    model = load_model(env.config)
     data = mujoco.MjData(model)
     readings = SimulatedReadings(model, data, metadata, 0.0, np.random.default_rng(0))
     observer = Observer(metadata, values=frozenset(readings.measure()[0]["values"]))
@@ -160,14 +160,14 @@ def open_with_a_field() -> mujoco.MjSpec:
 @pytest.mark.parametrize("kind", ["robot", "flat", "generated"])
 def test_scans_are_of_the_generated_ground_and_not_of_height_fields_of_the_robot(kind: Any) -> None:
     terrain = TerrainConfig(kind=kind, kinds=("rough",), num_levels=2, patch_m=4.0)
-    model, ground = load_model(replace(robot_only(RobotConfig(spec=open_with_a_field)), terrain=terrain))
+    model = load_model(replace(robot_only(RobotConfig(spec=open_with_a_field)), terrain=terrain))
     params = {"joint": "base", "x": (-1.0, 1.0, 9), "y": (-1.0, 1.0, 7), "offset": 0.1}
     scan = {"name": SCAN, "func": "mjtrain.mdp.observations:height_scan", "params": params}
     metadata = {"default_pose": {"base": []}, "observations": [scan], "ground": kind}
     data = mujoco.MjData(model)
     data.qpos[:] = [0.3, -0.2, 1.0, 0.8, 0.0, 0.0, 0.6]
     measured = SimulatedReadings(model, data, metadata, 0.0, np.random.default_rng(0)).measure()[0]
-    heights = Ground(ground, torch.device("cpu")).scan(torch.tensor(data.qpos[None]).float(), params["x"], params["y"])
+    heights = Ground(terrain, torch.device("cpu")).scan(torch.tensor(data.qpos[None]).float(), params["x"], params["y"])
     assert (float(heights.std()) > 0.005) == (kind == "generated")
     assert measured["values"][SCAN] == pytest.approx(0.9 - heights[0].numpy(), abs=1e-5)
 
@@ -233,7 +233,7 @@ def test_a_reader_of_the_keys_of_others_builds_the_observation(task: str) -> Non
     walks = task.endswith("Flat")
     taken = {"base_lin_vel", "base_ang_vel", "projected_gravity", "command", "joint_pos", "joint_vel", "actions"}
     assert (taken - set(keys["observation_names"].split(",")) == set()) == walks, "their names are used"
-    model, _ = load_model(load_task(task).env)
+    model = load_model(load_task(task).env)
     expected = env.observe()[group].numpy()
     for world in range(4):
         data = mujoco.MjData(model)

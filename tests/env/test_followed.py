@@ -37,8 +37,7 @@ def config() -> EnvConfig:
 
 
 def copied(config: EnvConfig) -> Engine:
-    model, height_field = load_model(config)
-    return NativeOnDevice(model, NUM_ENVS, device="cpu", num_threads=1, height_field=height_field)
+    return NativeOnDevice(load_model(config), NUM_ENVS, device="cpu", num_threads=1)
 
 
 def direct(config: EnvConfig) -> Engine:

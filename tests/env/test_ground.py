@@ -29,8 +29,7 @@ SMALL = TerrainConfig(kind="generated", num_levels=3, patch_m=4.0)
 @pytest.fixture(scope="module")
 def model_and_ground() -> tuple[mujoco.MjModel, Ground]:
     config = replace(load_task("Quadruped-Velocity-Rough").env, terrain=SMALL)
-    model, field = load_model(config)
-    return model, Ground(field, torch.device("cpu"))
+    return load_model(config), Ground(SMALL, torch.device("cpu"))
 
 
 def rays_down(model: mujoco.MjModel, xy: np.ndarray) -> np.ndarray:
@@ -98,8 +97,7 @@ def test_robots_start_on_the_patch_of_their_level(engine: str) -> None:
     terrain = task.curriculum["terrain"]
     config = replace(task, terrain=SMALL, curriculum={"terrain": replace(terrain, initial=(0.0, 2.999))})
     env = make_env(config, engine=engine, num_envs=12, seed=1)
-    field = env.engine.layout.height_field
-    assert field is not None
+    field = make_height_field(env.config.terrain)
     for world in range(12):
         spawn = field.spawns[int(env.level("terrain")[world]), world % len(SMALL.kinds)]
         offset = env.qpos("base")[world, :3].numpy() - spawn
@@ -127,8 +125,7 @@ def test_an_evaluation_plays_every_level() -> None:
 
 def kinds_below(env: Env) -> list[int]:
     """Kind of ground that each world of an environment has begun on."""
-    field = env.engine.layout.height_field
-    assert field is not None
+    field = make_height_field(env.config.terrain)
     y = torch.tensor(field.spawns[0, :, 1])
     return (env.qpos("base")[:, 1:2] - y).abs().argmin(dim=1).tolist()
 
@@ -191,7 +188,7 @@ def test_a_file_may_have_a_ground_and_its_names(kind: Literal["flat", "generated
         robot=RobotConfig(file=str(robot)),
         terrain=replace(SMALL, kind=kind, num_levels=1),
     )
-    model, _ = load_model(config)
+    model = load_model(config)
     assert list_grounds(model) == ["ground", "ground_2"]
     assert model.material("ground_2").texid[mujoco.mjtTextureRole.mjTEXROLE_RGB] == model.texture("ground_2").id
     if kind == "generated":

@@ -118,12 +118,12 @@ def test_each_world_moves_as_its_own_model_does(name: str, engine: str) -> None:
     """One MjModel per world, with the same values and mj_setConst, stepped by mj_step."""
     config = config_with(name)
     env = make_env(config, engine=engine, seed=4)
-    base, _ = load_model(config)
+    base = load_model(config)
     common = mujoco.MjData(base)
     mujoco.mj_forward(base, common)
     worlds = []
     for world in range(NUM_ENVS):
-        model, _ = load_model(config)
+        model = load_model(config)
         for field in TERMS[name][2]:
             values = env.engine.expand(field)[world].double().numpy()
             if field == "gravity":

@@ -97,7 +97,7 @@ def test_a_copied_run_plays(elsewhere: tuple[str, Path, Path], capsys: pytest.Ca
     output = capsys.readouterr()
     assert json.loads(output.out)["iteration"] == 2
     assert output.err == ""
-    model, _ = load_model(find_trained_run(task, run=str(run_dir)).own_env)
+    model = load_model(find_trained_run(task, run=str(run_dir)).own_env)
     assert model.nmesh == 1
     assert model.opt.timestep == 0.004  # the copy is completed again
     assert model.sensor("tip").dim[0] == 3

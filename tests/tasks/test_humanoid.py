@@ -118,7 +118,7 @@ def test_right_is_the_mirror_image_of_left_and_the_middle_of_itself(model: Any) 
 
 
 def test_it_stands_on_eight_points_and_touches_nothing_else(model: Any) -> None:
-    flat = load_model(make_flat().env)[0]
+    flat = load_model(make_flat().env)
     data = mujoco.MjData(flat)
     mujoco.mj_resetDataKeyframe(flat, data, flat.key("home").id)
     for _ in range(15):
@@ -142,7 +142,7 @@ def test_it_stands_on_eight_points_and_touches_nothing_else(model: Any) -> None:
 
 
 def test_with_its_upper_body_locked_it_is_the_same_robot_held_in_its_home_pose(model: Any) -> None:
-    legs = load_model(replace(make_flat().env, decimation=2))[0]
+    legs = load_model(replace(make_flat().env, decimation=2))
     assert legs.nu == 12
     assert legs.body_subtreemass[1] == pytest.approx(model.body_subtreemass[1])
     whole, part = mujoco.MjData(model), mujoco.MjData(legs)

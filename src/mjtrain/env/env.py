@@ -111,7 +111,7 @@ class Env:
         self._contact_readings: dict[tuple[str, ...], list[ContactReading] | None] = {}
         self._contact_times: dict[tuple[tuple[str, ...], float], ContactTimes] = {}
         self._watched: dict[str, torch.Tensor] = {}
-        self.ground = Ground(engine.layout.height_field, self.device, first_world)
+        self.ground = Ground(config.terrain, self.device, first_world)
         """Heights of the ground."""
         self.cameras = Cameras(config.cameras, core)
         """What the cameras of all worlds see."""

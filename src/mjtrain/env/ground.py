@@ -2,19 +2,21 @@
 
 import torch
 
+from mjtrain.config import TerrainConfig
 from mjtrain.sim import rotations
-from mjtrain.sim.robots.height_field import HeightField
+from mjtrain.sim.robots.height_field import make_height_field
 
 
 class Ground:
-    """Height of the ground. Without a height field it is the plane z = 0."""
+    """Height of the ground. Unless it is generated, it is the plane z = 0."""
 
-    def __init__(self, field: HeightField | None, device: torch.device, first_world: int = 0) -> None:
+    def __init__(self, terrain: TerrainConfig, device: torch.device, first_world: int = 0) -> None:
         self._device = device
         self._first_world = first_world
         self._grids: dict[object, torch.Tensor] = {}
         self._heights: torch.Tensor | None = None
-        if field is not None:
+        if terrain.kind == "generated":
+            field = make_height_field(terrain)
             self._heights = torch.tensor(field.heights, dtype=torch.float32, device=device)
             self._cell_m = field.cell_m
             self._half_x_m, self._half_y_m = field.half_size_m

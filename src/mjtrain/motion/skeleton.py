@@ -96,7 +96,7 @@ class Skeleton:
 
 def load_skeleton(robot: RobotConfig) -> Skeleton:
     """Compile a robot."""
-    model, _ = load_model(robot_only(robot))
+    model = load_model(robot_only(robot))
     try:
         return Skeleton(model, robot)
     except RequestError as error:

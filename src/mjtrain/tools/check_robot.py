@@ -29,7 +29,7 @@ def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
         Lines: what the robot has, how it held the pose, and what is probably not meant.
     """
     robot = RobotConfig(file=str(file), keyframe=keyframe)
-    model, _ = load_model(robot_only(robot))
+    model = load_model(robot_only(robot))
     base = find_base(model)
     needs_ground = base >= 0 and not list_grounds(model)
     config = EnvConfig(

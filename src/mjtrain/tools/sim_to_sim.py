@@ -156,11 +156,11 @@ class PlainEngine(NativeEngine):
     """
 
     def __init__(self, config: EnvConfig, policy: DeployedPolicy, num_envs: int, seed: int) -> None:
-        model, height_field = load_model(config)
+        model = load_model(config)
         rng = np.random.default_rng(seed)
         noise = float(config.observation_noise)
         self.robots = [SteppedRobot(model, policy, noise=noise, rng=rng) for _ in range(num_envs)]
-        super().__init__(model, num_envs, num_threads=1, height_field=height_field)
+        super().__init__(model, num_envs, num_threads=1)
 
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by the drives of its controller; see `Engine.step`. `state` shows the controls."""
@@ -198,7 +198,7 @@ def _load_policy(file: Path, run: TrainedRun) -> DeployedPolicy:
     """Load an exported policy, and check that the simulated robot reports what it observes."""
     try:
         policy = DeployedPolicy(file)
-        SteppedRobot(load_model(run.own_env)[0], policy, rng=np.random.default_rng())
+        SteppedRobot(load_model(run.own_env), policy, rng=np.random.default_rng())
     except RequestError as error:
         reason = str(error).replace(f"{file}:", "the policy", 1)
         raise RequestError(f"--sim-to-sim plain: {reason}; give --sim-to-sim native warp") from error

@@ -164,7 +164,7 @@ def follow(exported: Exported) -> None:
     controller = BeyondMimicController(file)
     assert controller.anchor == "trunk"
     assert controller.bodies == metadata["motion"]["bodies"]
-    model, _ = load_model(config)
+    model = load_model(config)
     data = mujoco.MjData(model)
     frame = int(env.command("motion")[0, 0])
     controller.forward(np.zeros(controller.size), frame + 1)
@@ -185,7 +185,7 @@ def follow(exported: Exported) -> None:
 def test_the_reference_is_that_of_the_environment_and_ends_with_the_last_frame(exported: Exported) -> None:
     file, config, env, _, metadata = exported
     controller = BeyondMimicController(file)
-    reference, model = reference_of(env, "motion"), load_model(config)[0]
+    reference, model = reference_of(env, "motion"), load_model(config)
     data, frames = mujoco.MjData(model), len(reference_of(env, "motion").qpos)
     assert metadata["motion"]["frames"] == frames
     assert metadata["motion"]["first_frames"] == [0]

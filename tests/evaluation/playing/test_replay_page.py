@@ -103,7 +103,7 @@ def test_meshes_become_smaller_and_keep_their_extent() -> None:
 
 
 def test_the_scene_has_what_is_visible() -> None:
-    model, _ = load_model(load_task("Quadruped-Velocity-Rough").env)
+    model = load_model(load_task("Quadruped-Velocity-Rough").env)
     pose = model.key_qpos[0]
     scene = make_scene(model, pose)
     assert {geom["shape"] for geom in scene.geoms} >= {"box", "cylinder", "sphere"}

@@ -29,7 +29,7 @@ def _packaged(package: str, file: str) -> mujoco.MjSpec:
 
 
 def _task(name: str) -> mujoco.MjModel:
-    return load_model(load_task(name).env)[0]
+    return load_model(load_task(name).env)
 
 
 def _with_camera(model: mujoco.MjSpec, position: tuple[float, float, float]) -> mujoco.MjModel:

@@ -42,7 +42,7 @@ def height_at(model: mujoco.MjModel, x: float, y: float) -> float | None:
 
 
 def test_the_ground_that_is_kept_is_the_same_ground() -> None:
-    model, _ = load_model(load_task("Quadruped-Velocity-Rough").env)
+    model = load_model(load_task("Quadruped-Velocity-Rough").env)
     track = np.zeros((2, model.nq), dtype=np.float32)
     track[:, :2] = [[-6.3, 10.2], [-4.1, 12.0]]
     cropped = crop_ground(model, track)
@@ -58,7 +58,7 @@ def test_the_ground_that_is_kept_is_the_same_ground() -> None:
 
 
 def test_other_grounds_stay_as_they_are() -> None:
-    model, _ = load_model(load_task("Cartpole-Balance").env)
+    model = load_model(load_task("Cartpole-Balance").env)
     assert crop_ground(model, np.zeros((2, model.nq))) is model
 
 

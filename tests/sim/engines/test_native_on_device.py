@@ -32,8 +32,8 @@ def quadruped() -> EnvConfig:
 
 
 def copied(config: EnvConfig, device: str = "cpu") -> Engine:
-    model, height_field = load_model(config)
-    return NativeOnDevice(model, NUM_ENVS, device=device, num_threads=1, height_field=height_field)
+    model = load_model(config)
+    return NativeOnDevice(model, NUM_ENVS, device=device, num_threads=1)
 
 
 def direct(config: EnvConfig) -> Engine:
@@ -77,8 +77,8 @@ def test_a_state_is_continued_with_and_without_copies(
 
 @pytest.mark.gpu
 def test_worlds_for_a_gpu_have_the_numbers_of_those_for_the_cpu() -> None:
-    model, height_field = load_model(config := quadruped())
-    here = NativeEngine(model, NUM_ENVS, num_threads=1, height_field=height_field)
+    model = load_model(config := quadruped())
+    here = NativeEngine(model, NUM_ENVS, num_threads=1)
     there = copied(config, "cuda:0")
     for step in range(50):
         ctrl = torch.full((NUM_ENVS, model.nu), 0.02 * step)

@@ -90,7 +90,7 @@ def env_of(robot: Any, **changes: Any) -> EnvConfig:
 
 
 def load(file: Path, **fields: Any) -> Any:
-    return load_model(env_of(RobotConfig(file=str(file), **fields)))[0]
+    return load_model(env_of(RobotConfig(file=str(file), **fields)))
 
 
 def names_of(model: Any, kind: str) -> list[str]:
@@ -136,7 +136,7 @@ def test_what_python_may_give_as_the_robot(given: str, vendor: Path) -> None:
     config = env_of(robots[given])
     assert isinstance(config.robot, RobotConfig)
     assert config.robot.file == ("" if given == "function" else str(vendor))
-    assert list_differences(load_model(config)[0], load(vendor)) == []
+    assert list_differences(load_model(config), load(vendor)) == []
     assert RobotConfig(file=robots[given]) == config.robot if given != "config" else True
 
 
@@ -408,7 +408,7 @@ def test_parts_get_the_names_that_a_task_uses(vendor: Path) -> None:
 
 def test_the_ground_is_added_to_a_completed_robot(vendor: Path) -> None:
     vendor.write_text(VENDOR.replace('<geom name="floor" type="plane" size="5 5 0.1"/>', ""))
-    model, _ = load_model(
+    model = load_model(
         env_of(RobotConfig(file=str(vendor), actuators={"legs": LEGS}), terrain=TerrainConfig(kind="flat"))
     )
     assert model.geom("ground").type[0] == mujoco.mjtGeom.mjGEOM_PLANE
@@ -771,7 +771,7 @@ def test_the_ground_lies_level_whatever_the_robots_defaults_are(tmp_path: Path, 
     default = f'<default><geom group="3" pos="0 0 0.5" {turn}/></default>'
     body = '<body><joint type="slide"/><geom size="1"/></body>'
     file.write_text(f"<mujoco>{default}<worldbody>{body}</worldbody></mujoco>")
-    model, _ = load_model(env_of(RobotConfig(file=str(file)), terrain=TerrainConfig(kind="flat")))
+    model = load_model(env_of(RobotConfig(file=str(file)), terrain=TerrainConfig(kind="flat")))
     ground = model.geom("ground")
     assert ground.group[0] == 0
     assert ground.pos == pytest.approx([0, 0, 0])

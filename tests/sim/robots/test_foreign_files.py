@@ -151,7 +151,7 @@ def test_a_foreign_file_is_as_in_mujoco(name: str, tmp_path: Path) -> None:
     write_no_log()
     file = find(name)
     config = replace(CARTPOLE, robot=RobotConfig(file=str(file)))
-    model, _ = load_model(config)
+    model = load_model(config)
     plain = mujoco.MjSpec.from_file(str(file)).compile()
     different = [field for field in list_differences(plain, model) if not field.startswith("name_")]
     assert set(different) <= NAMES
@@ -246,7 +246,7 @@ def _check_keyframes(config: EnvConfig, model: mujoco.MjModel, engine: NativeEng
     np.testing.assert_array_equal(engine.layout.default_qpos.numpy(), expected)
     np.testing.assert_array_equal(engine.state.qpos[0].numpy(), expected)
     for key, index in list(keys.items())[-1:]:
-        chosen, _ = load_model(replace(config, robot=replace(config.robot, keyframe=key)))
+        chosen = load_model(replace(config, robot=replace(config.robot, keyframe=key)))
         found = mujoco.mj_name2id(chosen, mujoco.mjtObj.mjOBJ_KEY, "home")
         for field in ("key_qpos", "key_qvel", "key_act", "key_ctrl"):
             np.testing.assert_array_equal(getattr(chosen, field)[found], getattr(model, field)[index], err_msg=field)

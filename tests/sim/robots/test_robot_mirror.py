@@ -208,7 +208,7 @@ def test_without_names_every_part_would_be_its_own_image() -> None:
 def test_an_arm_with_its_wrist_to_one_side_has_no_mirror_image() -> None:
     """The built-in arm is a UR5e: its wrist is 13 cm beside the plane of its shoulder."""
     config = load_task("Arm-Reach").env
-    model, _ = load_model(config)
+    model = load_model(config)
     layout = make_layout(model, "cpu", dtype=torch.float64)
     with pytest.raises(RequestError, match="joint wrist_2 is not where the image of joint wrist_2 is"):
         find_mirror(model, layout, config.robot.mirror)

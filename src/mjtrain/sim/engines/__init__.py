@@ -35,7 +35,7 @@ def make_engine(
     """
     from mjtrain.sim.robots.model import check_flags, load_model, write_no_log
 
-    model, height_field = load_model(config)
+    model = load_model(config)
     robot = f"--env.robot {config.robot.label}"
     check_flags(model, robot)
     write_no_log()
@@ -43,11 +43,11 @@ def make_engine(
         if device == "cpu":
             from mjtrain.sim.engines.native import NativeEngine
 
-            engine = NativeEngine(model, num_envs, num_threads=num_threads, height_field=height_field)
+            engine = NativeEngine(model, num_envs, num_threads=num_threads)
         else:
             from mjtrain.sim.engines.native_on_device import NativeOnDevice
 
-            engine = NativeOnDevice(model, num_envs, device=device, num_threads=num_threads, height_field=height_field)
+            engine = NativeOnDevice(model, num_envs, device=device, num_threads=num_threads)
         if engine.failure:
             raise RequestError(f"{robot}: MuJoCo cannot compute its default pose: {engine.failure}")
         return engine
@@ -61,5 +61,4 @@ def make_engine(
         nconmax=config.warp.nconmax,
         njmax=config.warp.njmax,
         deterministic=config.warp.deterministic,
-        height_field=height_field,
     )

@@ -12,7 +12,6 @@ from mujoco.batch import Batch, SimulationError
 
 from mjtrain.deployment.simulated_history import find_history
 from mjtrain.sim.engines.base import FOLLOWED, Buffer, State, check_engine_state, load_followed, save_followed
-from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.layout import MODEL_FIELDS
 from mjtrain.sim.robots.read_layout import make_layout
 from mjtrain.sim.robots.start import make_start
@@ -61,20 +60,18 @@ class NativeEngine:
         *,
         num_threads: int,
         dtype: torch.dtype = torch.float32,
-        height_field: HeightField | None = None,
         pin_memory: bool = False,
     ) -> None:
         """Make the worlds.
 
         Args:
-            height_field: Generated ground; None for ground that is part of the model.
             pin_memory: Whether a GPU copies `state`: it is then in memory from which that needs no help of the CPU.
         """
         self.num_envs = num_envs
         self.device = torch.device("cpu")
         self.model = model
         self.num_threads = num_threads
-        self.layout = make_layout(model, self.device, dtype, height_field)
+        self.layout = make_layout(model, self.device, dtype)
         model = copy.copy(model)
         # The environment must see worlds that diverge; MuJoCo would silently reset them to their reference pose.
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET

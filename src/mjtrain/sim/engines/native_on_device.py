@@ -8,7 +8,6 @@ import torch
 
 from mjtrain.sim.engines.base import Buffer, State, load_followed
 from mjtrain.sim.engines.native import NativeEngine
-from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.read_layout import make_layout
 
 
@@ -27,17 +26,14 @@ class NativeOnDevice:
         device: str,
         num_threads: int,
         dtype: torch.dtype = torch.float32,
-        height_field: HeightField | None = None,
     ) -> None:
         self.device = torch.device(device)
         pin = self.device.type == "cuda"  # copies from and to other memory would wait for the CPU
-        self._worlds = NativeEngine(
-            model, num_envs, num_threads=num_threads, dtype=dtype, height_field=height_field, pin_memory=pin
-        )
+        self._worlds = NativeEngine(model, num_envs, num_threads=num_threads, dtype=dtype, pin_memory=pin)
         self.num_envs = num_envs
         self.model = model
         self.num_threads = num_threads
-        self.layout = make_layout(model, self.device, dtype, height_field)
+        self.layout = make_layout(model, self.device, dtype)
         self.state = State(**{name: here.to(self.device, copy=True) for name, here in vars(self._worlds.state).items()})
         self.buffers: Mapping[str, Buffer] = self._worlds.buffers
         self.warnings: Mapping[str, torch.Tensor] = self._worlds.warnings

@@ -23,7 +23,6 @@ from mjtrain.sim.engines.base import (
 )
 from mjtrain.sim.engines.warp_buffers import UNPRINTED, WarpBuffers, note_readings
 from mjtrain.sim.engines.warp_graphs import CapturedCalls
-from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.layout import MODEL_FIELDS
 from mjtrain.sim.robots.read_layout import make_layout
 from mjtrain.sim.robots.start import make_start
@@ -51,7 +50,6 @@ class WarpEngine:
         nconmax: int | None = None,
         njmax: int | None = None,
         deterministic: bool = False,
-        height_field: HeightField | None = None,
     ) -> None:
         if model.nhistory:
             raise RequestError(
@@ -62,7 +60,7 @@ class WarpEngine:
         self.device = torch.device(device)
         self.model = model
         self.num_threads = num_threads
-        self.layout = make_layout(model, self.device, torch.float32, height_field)
+        self.layout = make_layout(model, self.device, torch.float32)
         self._wp_device = wp.get_device(device)
         with wp.ScopedDevice(self._wp_device):
             try:

@@ -1,6 +1,7 @@
 """The ground as a generated height field: patches of rising difficulty."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -39,7 +40,12 @@ class HeightField:
 
 
 def make_height_field(config: TerrainConfig) -> HeightField:
-    """Generate the ground."""
+    """Generate the ground. The last one is kept: a model and the environment that looks up its heights share it."""
+    return _generate(replace(config, kinds=tuple(config.kinds)))
+
+
+@lru_cache(maxsize=1)
+def _generate(config: TerrainConfig) -> HeightField:
     unknown = [kind for kind in config.kinds if kind not in _KINDS]
     if unknown or not config.kinds:
         raise RequestError(f"--env.terrain.kinds {' '.join(unknown)}: choose from {', '.join(_KINDS)}")

@@ -12,7 +12,7 @@ class Kinematics:
     """Computes poses of bodies from positions of joints, for the compiled model."""
 
     def __init__(self, config: EnvConfig) -> None:
-        self.model, _ = load_model(config)
+        self.model = load_model(config)
         """The model, with the ground."""
         self.touch_sensors = {
             self.model.sensor(index).name: int(self.model.sensor_adr[index])

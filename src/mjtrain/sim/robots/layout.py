@@ -8,7 +8,6 @@ from typing import Any, Literal
 import torch
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.height_field import HeightField
 
 
 def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> list[str]:
@@ -223,9 +222,6 @@ class Layout:
 
     quaternions: tuple[slice, ...]
     """Columns in qpos of the quaternion of each free and ball joint, with a name or without."""
-
-    height_field: HeightField | None
-    """The generated ground; None without."""
 
     found: dict[tuple[object, ...], Any] = field(default_factory=dict)
     """Cache of `rows`, `joints_of_sensors` and `joint_limits`."""

@@ -21,8 +21,8 @@ _BASE_M = 0.5
 """Thickness of the ground below its lowest point, in m."""
 
 
-def load_model(config: EnvConfig) -> tuple[mujoco.MjModel, HeightField | None]:
-    """Compile the robot, completed as its config says, on its ground; return the ground's heights if it is generated.
+def load_model(config: EnvConfig) -> mujoco.MjModel:
+    """Compile the robot, completed as its config says, on its ground.
 
     Both engines, viewers, videos, exports and replays get their model here.
     """
@@ -42,7 +42,7 @@ def load_model(config: EnvConfig) -> tuple[mujoco.MjModel, HeightField | None]:
             f"--env.robot {config.robot.label}: its timestep is {model.opt.timestep:g} s; give at least 1e-06, as with "
             "--env.robot.timestep 0.002"
         )
-    return model, height_field
+    return model
 
 
 def robot_only(robot: RobotConfig) -> EnvConfig:

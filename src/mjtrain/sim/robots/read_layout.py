@@ -5,7 +5,6 @@ import numpy as np
 import torch
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.height_field import HeightField
 from mjtrain.sim.robots.layout import CONTACT_WIDTHS, MODEL_FIELDS, Columns, Layout, SensorKind
 from mjtrain.sim.robots.start import find_home
 
@@ -17,12 +16,7 @@ _WIDTHS = {mujoco.mjtJoint.mjJNT_FREE: (7, 6), mujoco.mjtJoint.mjJNT_BALL: (4, 3
 """Columns in qpos and in qvel of joints that have more than one."""
 
 
-def make_layout(
-    model: mujoco.MjModel,
-    device: torch.device | str,
-    dtype: torch.dtype,
-    height_field: HeightField | None = None,
-) -> Layout:
+def make_layout(model: mujoco.MjModel, device: torch.device | str, dtype: torch.dtype) -> Layout:
     """Read the layout of a compiled model. Parts without a name are left out."""
     qpos, qvel, joint_range, quaternions = {}, {}, {}, []
     for index in range(model.njnt):
@@ -78,7 +72,6 @@ def make_layout(
         velocities=tuple(_describe_velocity(model, column) for column in range(model.nv)),
         quaternions=tuple(quaternions),
         nominal={name: torch.tensor(_field(model, name), device=device, dtype=torch.float64) for name in MODEL_FIELDS},
-        height_field=height_field,
     )
 
 

@@ -175,7 +175,7 @@ def save_model(config: EnvConfig, path: Path) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    model, _ = load_model(config)
+    model = load_model(config)
     content = np.empty(mujoco.mj_sizeModel(model), dtype=np.uint8)
     mujoco.mj_saveModel(model, None, content)  # MuJoCo does not say whether it could write a file
     path.write_bytes(content.tobytes())
