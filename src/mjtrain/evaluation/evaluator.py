@@ -20,7 +20,7 @@ from mjtrain.learning.registry import make_policy
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.worker import torch_threads
-from mjtrain.sim.engines import make_engine, resolve_engine
+from mjtrain.sim.engines import make_engine
 
 SEED = 3_886_112_493
 """Seed of rank 0's worlds; each further rank has the next one.
@@ -54,8 +54,7 @@ class Evaluator:
             num_envs, self._per_env = resolve_run_size(share, None)
             with self._undisturbed():
                 first_world = sum(resolve_run_size(episodes, None)[0] for episodes in before)
-                name = resolve_engine(config.run.engine, context.device)
-                engine = make_engine(name, self._env_config, num_envs, context.device, context.num_threads)
+                engine = make_engine(config.run.engine, self._env_config, num_envs, context.device, context.num_threads)
                 env = Env(self._env_config, engine, SEED + context.rank, first_world=first_world)
                 policy = make_policy(config.agent, config.learner, env.observe(), env.num_actions)
                 self._player = PolicyPlayer(env, policy)

@@ -24,7 +24,7 @@ from mjtrain.runtime import files, heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.worker import Stream, derive_seed
-from mjtrain.sim.engines import make_engine, resolve_engine
+from mjtrain.sim.engines import make_engine
 from mjtrain.training.hooks import HookContext, make_hooks
 from mjtrain.training.preflight.run_size import fit_to_ranks
 from mjtrain.training.reporting.report import RunReport
@@ -143,8 +143,7 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
         raise RequestError(
             f"{config.env.label}: is an external environment; make_env and make_vec only build mjtrain tasks"
         )
-    name = resolve_engine(config.run.engine, context.device)
-    engine = make_engine(name, config.env, config.num_envs, context.device, context.num_threads)
+    engine = make_engine(config.run.engine, config.env, config.num_envs, context.device, context.num_threads)
     seed = derive_seed(context.seed, Stream.WORLDS)
     return Env(config.env, engine, seed, first_world=context.rank * config.num_envs)
 

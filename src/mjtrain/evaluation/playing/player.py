@@ -19,7 +19,7 @@ from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.worker import Stream, derive_seed
-from mjtrain.sim.engines import make_engine, resolve_engine
+from mjtrain.sim.engines import make_engine
 
 
 class Player(PolicyPlayer):
@@ -99,10 +99,9 @@ class Player(PolicyPlayer):
 
 def _make_env(context: RankContext, run: TrainedRun, num_envs: int, engine: EngineName) -> TaskEnv:
     if isinstance(run.env, EnvConfig):
-        name, is_recorded = resolve_engine(engine, context.device), run.run_dir is not None
         try:
-            worlds = make_engine(name, run.env, num_envs, context.device, context.num_threads)
-            return Env(run.env, worlds, context.seed, is_recorded=is_recorded)
+            worlds = make_engine(engine, run.env, num_envs, context.device, context.num_threads)
+            return Env(run.env, worlds, context.seed, is_recorded=run.run_dir is not None)
         except Exception as error:
             if not isinstance(error, RequestError) and (problems := find_term_problems(run.env)):
                 raise RequestError.of(problems) from error

@@ -21,12 +21,11 @@ def resolve_engine(name: "EngineName", device: str) -> Literal["native", "warp"]
     return name
 
 
-def make_engine(
-    name: Literal["native", "warp"], config: "EnvConfig", num_envs: int, device: str, num_threads: int
-) -> "Engine":
+def make_engine(name: "EngineName", config: "EnvConfig", num_envs: int, device: str, num_threads: int) -> "Engine":
     """Compile the model of the robot and create an engine for it.
 
     Args:
+        name: Which engine, see `resolve_engine`.
         device: Torch device of the state that the environment sees; the native engine steps on the CPU.
         num_threads: CPU threads of the native engine, and of the cameras of both.
 
@@ -35,6 +34,7 @@ def make_engine(
     """
     from mjtrain.sim.robots.model import check_flags, load_model, write_no_log
 
+    name = resolve_engine(name, device)
     model = load_model(config)
     robot = f"--env.robot {config.robot.label}"
     check_flags(model, robot)
