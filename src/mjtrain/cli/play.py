@@ -11,6 +11,7 @@ from mjtrain.cli.command import command, take_first
 from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, with_env
 from mjtrain.cli.parsing import parse, parse_known
 from mjtrain.config import EnvConfig, PlayConfig
+from mjtrain.config.type_check import find_option_problems
 from mjtrain.runtime.errors import RequestError
 
 USAGE = "play TASK [options]"
@@ -46,6 +47,8 @@ def main(argv: list[str]) -> None:
 
     check_viewer(config)
     _check_without_effect(config)
+    if problems := find_option_problems(config):
+        raise RequestError.of(problems)
     files = {"--video": config.video, "--html": config.html, "--record": config.record}
     written = [flag for flag, value in files.items() if value is not None]
     shows = config.viewer != "none" or config.replay is not None

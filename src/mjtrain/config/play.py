@@ -1,9 +1,10 @@
 """What play shows of a policy, and how."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from mjtrain.config.launch import GpuIds
+from mjtrain.config.limits import AT_LEAST_1, MORE_THAN_0
 from mjtrain.config.train import EngineName
 
 PolicyName = Literal["trained", "zero", "random"]
@@ -57,10 +58,10 @@ class PlayConfig:
     """NaN dump to replay, a file of {run}/nan: the last seconds of a world whose state stopped being finite. Without a
     viewer, it is described in words."""
 
-    num_envs: int | None = None
+    num_envs: Annotated[int | None, AT_LEAST_1] = None
     """Environments. Default: one in a viewer; else one per episode, at most 256."""
 
-    episodes: int = 100
+    episodes: Annotated[int, AT_LEAST_1] = 100
     """Episodes to measure. Every environment plays the same number, so that short episodes do not crowd out long
     ones; the number is rounded up to a multiple of --num-envs."""
 
@@ -73,17 +74,17 @@ class PlayConfig:
     video: str | None = None
     """Record one environment to this MP4 file instead of measuring."""
 
-    video_length_s: float = 10.0
+    video_length_s: Annotated[float, MORE_THAN_0] = 10.0
     """Length of the video, in seconds of simulated time."""
 
     html: str | None = None
     """Write a page with some episodes in 3D to this file instead of measuring: one HTML file that any browser shows
     without a network."""
 
-    html_episodes: int = 3
+    html_episodes: Annotated[int, AT_LEAST_1] = 3
     """Episodes of the page."""
 
-    html_length_s: float = 20.0
+    html_length_s: Annotated[float, MORE_THAN_0] = 20.0
     """Longest episode of the page, in seconds of simulated time."""
 
     record: str | None = None

@@ -10,7 +10,6 @@ from mjtrain.env.env import Env
 from mjtrain.evaluation.followed import FailuresByBin
 from mjtrain.evaluation.names import UNFINISHED, name_causes
 from mjtrain.evaluation.policy_player import Estimates, PolicyPlayer
-from mjtrain.runtime.errors import RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +55,6 @@ def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
     The number per environment is fixed. Taking the first N episodes that end would favour short ones, such as falls.
     By default there is an environment per episode, at most 256.
     """
-    for flag, value in (("--episodes", episodes), ("--num-envs", num_envs)):
-        if value is not None and value < 1:
-            raise RequestError(f"{flag} {value}: must be at least 1")
     if num_envs is None:
         num_envs = min(episodes, 256)
     return num_envs, math.ceil(episodes / num_envs)

@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mjtrain.config import EnvConfig, PlayConfig
-from mjtrain.config.limits import MORE_THAN_0
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import check_writable, saying_where
@@ -25,8 +24,6 @@ def check_video(config: PlayConfig) -> None:
     if out.suffix != ".mp4":
         raise RequestError(f"--video {out}: give a name that ends in .mp4")
     check_writable("--video", out)
-    if problem := MORE_THAN_0.find_problem(config.video_length_s):
-        raise RequestError(f"--video-length-s {problem}")
     drawing_environ("cpu", os.environ)
 
 
