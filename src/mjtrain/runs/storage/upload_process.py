@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.runs.checkpoint import checkpoint_iteration
 from mjtrain.runs.storage.owner import TakenError, check_owner, take_url
 from mjtrain.runs.storage.publish import NewerThereError, publish, publish_best
@@ -76,7 +77,7 @@ def main() -> None:
     global _events
     _events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an event
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+    for signum in STOP_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)  # the rank decides when uploading ends
     settings = json.loads(sys.stdin.readline())
     inbox = _Inbox()
