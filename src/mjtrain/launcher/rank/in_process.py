@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, shorten, write_crash_file
@@ -78,6 +78,7 @@ def run_in_process(
         with (
             signals,
             hang,
+            _failing_exits(lambda summary, stack: _record_failure(summary, stack, context, crash_dir)),
             rank_scope(context, plan.backend, store, plan.process_group_timeout_s),
         ):
             heartbeat.current.begin("start")
@@ -109,6 +110,25 @@ def _record_failure(summary: str, detail: str, context: RankContext, crash_dir: 
     failure = Failure(summary=summary, detail=detail, rank=context.rank, host=host, phase=phase)
     failure = failure.after_faults(heartbeat.current.injected)
     return failure if crash_dir is None else write_crash_file(crash_dir, failure, parents=context.node_rank > 0)
+
+
+@contextmanager
+def _failing_exits(record: Callable[[str, str], Failure]) -> Iterator[None]:
+    """Have `os._exit(0)` in this process end it with status 1 and the cause: its parent would take 0 as success."""
+    pid, leave_process = os.getpid(), os._exit
+
+    def end(status: int) -> NoReturn:
+        if status == 0 and os.getpid() == pid:  # a process that was forked from this one ends as it wants to
+            failure = record("called os._exit(0) before finishing", "".join(traceback.format_stack()[:-1]))
+            write_to_stderr(failure.describe())
+            status = 1
+        leave_process(status)
+
+    os._exit = end
+    try:
+        yield
+    finally:
+        os._exit = leave_process
 
 
 class _HangWatch:
