@@ -160,6 +160,40 @@ def test_what_cannot_be_resumed_is_refused_by_name(run_dir: Path, tmp_path: Path
         train(tmp_path, 8, resume=True)
 
 
+DAMAGES = {
+    "optimizer_state_dict is not as a training saves it (KeyError: 'state', at mini_batches.py:": {
+        "optimizer_state_dict": {}
+    },
+    "ranks is not as a training saves it (AttributeError: 'int' object has no attribute 'get', at loop.py:": {
+        "ranks": [3]
+    },
+    "infos is not as a training saves it (KeyError: 'env_steps_total', at ": {"infos": {"task": "Cartpole-Balance"}},
+    "infos is not as a training saves it (AttributeError: 'int' object has no attribute ": {"infos": {"task": 5}},
+    "learning_rate is of type str, not float": {"learning_rate": "x"},
+}
+
+
+@pytest.mark.parametrize(("words", "change"), DAMAGES.items(), ids=[next(iter(change)) for change in DAMAGES.values()])
+def test_a_part_that_is_not_as_it_was_saved_is_named(
+    words: str, change: dict[str, Any], run_dir: Path, tmp_path: Path
+) -> None:
+    """The checksum is right: somebody has read the file, changed it and written it again."""
+    path = run_dir / "model_4.pt"
+    save_checkpoint(path, load_checkpoint(path, "cpu") | change)
+    with pytest.raises(RequestError) as error:
+        train(tmp_path, 8, resume=True)
+    assert str(error.value).startswith(f"checkpoint {path}: is damaged: {words}")
+
+
+def test_random_numbers_that_cannot_be_restored_are_named(run_dir: Path, tmp_path: Path) -> None:
+    path = run_dir / "model_4.pt"
+    content = load_checkpoint(path, "cpu")
+    content["ranks"][0]["rng"] = {"torch": 5}
+    save_checkpoint(path, content)
+    with pytest.raises(RequestError, match=r"is damaged: ranks is not as a training saves it \(AttributeError: 'int'"):
+        train(tmp_path, 8, resume=True)
+
+
 def test_two_processes_do_not_train_in_one_directory(run_dir: Path, tmp_path: Path) -> None:
     from mjtrain.runs.claim import claim_run_dir
 

@@ -148,10 +148,18 @@ def check_shapes(ours: Mapping[str, Any], content: Mapping[str, Any], part: str,
         ours: Arrays or tensors by name.
 
     Raises:
-        RequestError: They differ; the message names the first array that does.
+        RequestError: They differ, or are something else; the message names the first one that does.
     """
     if part not in content:
         raise RequestError(f"checkpoint {path}: has no {part}, which this run has")
+    if not isinstance(content[part], Mapping):
+        kind = type(content[part]).__name__
+        raise RequestError(f"checkpoint {path}: is damaged: {part} is of type {kind}, not arrays by name")
+    for name, value in content[part].items():
+        if not hasattr(value, "shape"):
+            raise RequestError(
+                f"checkpoint {path}: is damaged: {part} {name} is of type {type(value).__name__}, not an array"
+            )
     for name in [*ours, *content[part]]:
         theirs, here = (tuple(side[name].shape) if name in side else None for side in (content[part], ours))
         if theirs != here:

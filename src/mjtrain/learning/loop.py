@@ -23,13 +23,14 @@ from mjtrain.runs.checkpoint import (
     parse_checkpoint,
     read_checkpoint,
     save_checkpoint,
+    taking_apart,
 )
 from mjtrain.runs.weights import read_networks
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.text import count
-from mjtrain.runtime.worker import torch_threads
+from mjtrain.runtime.worker import same_random_numbers, torch_threads
 
 
 class TrainingLoop:
@@ -187,15 +188,16 @@ class TrainingLoop:
                 raise CheckpointError(
                     f"checkpoint {path}: has no {key}, so no training can be resumed from it; --load takes its networks"
                 )
-        theirs = content["infos"].get("task")
-        if not is_same_task(theirs, task):
-            raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
-        check_recorded_learner(content, path, self.learner)
-        self._algorithm.load_state_dict(content, path)
-        self.iteration = content["iter"]
-        self.env_steps_total = content["infos"]["env_steps_total"]
-        self._metrics.last_episodes = content["last_episodes"]
-        return self._resume_rank(content["ranks"])
+        with taking_apart(content, path) as parts:
+            theirs = parts["infos"].get("task")
+            if not is_same_task(theirs, task):
+                raise RequestError(f"checkpoint {path}: is of task {theirs}, and this is {task}")
+            check_recorded_learner(parts, path, self.learner)
+            self._algorithm.load_state_dict(parts, path)
+            self.iteration = parts["iter"]
+            self.env_steps_total = int(parts["infos"]["env_steps_total"])
+            self._metrics.last_episodes = parts["last_episodes"]
+            return self._resume_rank(parts["ranks"])
 
     def _resume_rank(self, ranks: list[dict[str, Any]]) -> str | None:
         """Continue with what a checkpoint has of the rank with this number; say what could not be restored."""
@@ -212,6 +214,8 @@ class TrainingLoop:
             self._env.load_state_dict(state["env"])
         except (ValueError, KeyError, RuntimeError) as error:
             return f"{what} start again: {error}"
+        with same_random_numbers(self.device):
+            set_rng_state(state["rng"], self.device)  # whether it can be: it counts only when the iterations begin
         self._rng_state = state["rng"]
         self._algorithm.load_rank_state(state)
         return change
@@ -229,13 +233,15 @@ class TrainingLoop:
         check_recorded_learner(content, path, self.learner)
         if critic is not None:
             content.pop("critic_state_dict", None)
-        self._algorithm.load_weights(content, path)
+        with taking_apart(content, path) as parts:
+            self._algorithm.load_weights(parts, path)
         if critic is not None:
             content = read_networks(critic, "cpu")
             check_recorded_learner(content, critic, self.learner)
             if "critic_state_dict" not in content:
                 raise RequestError(f"--load-critic {critic}: has no critic; give a run that learned by PPO")
-            self._algorithm.load_weights({"critic_state_dict": content["critic_state_dict"]}, critic)
+            with taking_apart({"critic_state_dict": content["critic_state_dict"]}, critic) as parts:
+                self._algorithm.load_weights(parts, critic)
         if self._context.is_distributed:
             self._algorithm.broadcast()
 

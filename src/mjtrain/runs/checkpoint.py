@@ -11,6 +11,8 @@ import os
 import re
 import sys
 import threading
+import traceback
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,7 +25,14 @@ FORMAT = 1
 """Number of the format that is written today, under the key "format"."""
 
 
-_KINDS = {"learner": str, "iter": int, "infos": dict, "last_episodes": dict, "ranks": list}
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "learner": str,
+    "iter": int,
+    "infos": dict,
+    "last_episodes": dict,
+    "ranks": list,
+    "learning_rate": (float, int),
+}
 """Types of what the training loop writes."""
 
 MAGIC = b"\nmjtrain sha256:"
@@ -155,9 +164,55 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
         del content["infos"]
     for key, kind in _KINDS.items():
         if key in content and not isinstance(content[key], kind):
-            there = type(content[key]).__name__
-            raise CheckpointError(f"checkpoint {path}: is damaged: {key} is of type {there}, not {kind.__name__}")
+            there, first = type(content[key]).__name__, kind[0] if isinstance(kind, tuple) else kind
+            raise CheckpointError(f"checkpoint {path}: is damaged: {key} is of type {there}, not {first.__name__}")
     return content
+
+
+class Parts(dict[str, Any]):
+    """The content of a checkpoint, which notes which of its keys are read."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        super().__init__(content)
+        self.keys_read: dict[str, None] = {}
+        """In the order in which they were read last."""
+
+    def __getitem__(self, key: str) -> Any:
+        self._note(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value as `dict.get` does."""
+        self._note(key)
+        return super().get(key, default)
+
+    def _note(self, key: str) -> None:
+        self.keys_read.pop(key, None)
+        self.keys_read[key] = None
+
+
+@contextlib.contextmanager
+def taking_apart(content: Mapping[str, Any], path: Path) -> Iterator[Parts]:
+    """Give the content of a checkpoint to a with block that takes it apart.
+
+    Raises:
+        CheckpointError: The block raised an exception that follows from content of another kind than was saved. The
+            message names the part that was read last, the exception and where it was raised.
+    """
+    import torch
+
+    parts = Parts(content)
+    try:
+        yield parts
+    except (RequestError, torch.OutOfMemoryError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        part = next(reversed(parts.keys_read), "content")
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno}"
+        is_missing = isinstance(error, KeyError) and part not in parts
+        wrong = "is missing" if is_missing else f"is not as a training saves it ({summarise(error)}, at {place})"
+        raise CheckpointError(f"checkpoint {path}: is damaged: {part} {wrong}") from error
 
 
 def load_checkpoint(path: Path, device: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mjtrain.config import TrainConfig
-from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, load_checkpoint
+from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, load_checkpoint, taking_apart
 from mjtrain.runs.learner import check_same_learner
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import experiment_dir, make_run_dir, name_run_dir, read_recorded, removing_on_refusal
@@ -243,6 +243,7 @@ def _check_env_steps(config: TrainConfig, checkpoint: Path) -> None:
     asked = config.run.total_env_steps
     if asked is None:
         return
-    done = load_checkpoint(checkpoint, "cpu").get("infos", {}).get("env_steps_total", 0)
+    with taking_apart(load_checkpoint(checkpoint, "cpu"), checkpoint) as parts:
+        done = int(parts.get("infos", {}).get("env_steps_total", 0))
     if done >= asked:
         raise RequestError(f"--total-env-steps {asked}: the run has {done} already; ask for more")

@@ -12,7 +12,7 @@ from mjtrain.evaluation.export.export_policy import export_policy
 from mjtrain.runs.bundle import METADATA, ONNX, WEIGHTS, BundleError, write_manifest
 from mjtrain.runs.bundle_card import write_card
 from mjtrain.runs.bundle_places import PRETRAINED
-from mjtrain.runs.checkpoint import load_checkpoint, recorded_learner
+from mjtrain.runs.checkpoint import Parts, load_checkpoint, recorded_learner
 from mjtrain.runs.robot import record_robot
 from mjtrain.runs.run_dir import read_recorded, save_params
 from mjtrain.runs.sources import move_data, save_data
@@ -99,7 +99,7 @@ def _write_weights(context: RankContext, run: TrainedRun, path: Path) -> dict[st
     from mjtrain.evaluation.playing.player import Player
 
     assert run.checkpoint is not None
-    content = _Reads(load_checkpoint(run.checkpoint, "cpu"))
+    content = Parts(load_checkpoint(run.checkpoint, "cpu"))
     with Player(context, run) as player:
         assert player.policy is not None
         player.policy.load(content, run.checkpoint)
@@ -110,20 +110,3 @@ def _write_weights(context: RankContext, run: TrainedRun, path: Path) -> dict[st
             if not torch.equal(player.act(), again.act()):
                 raise RuntimeError(f"{path.name} gives other actions than {run.checkpoint}")
     return kept
-
-
-class _Reads(dict[str, Any]):
-    """Notes which keys are read."""
-
-    def __init__(self, content: dict[str, Any]) -> None:
-        super().__init__(content)
-        self.keys_read: set[str] = set()
-
-    def __getitem__(self, key: str) -> Any:
-        self.keys_read.add(key)
-        return super().__getitem__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return a value as `dict.get` does."""
-        self.keys_read.add(key)
-        return super().get(key, default)

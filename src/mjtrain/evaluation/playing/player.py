@@ -13,7 +13,7 @@ from mjtrain.env.env import Env
 from mjtrain.env.term_check import find_term_problems
 from mjtrain.evaluation.policy_player import PolicyPlayer
 from mjtrain.learning.registry import make_policy
-from mjtrain.runs.checkpoint import recorded_learner
+from mjtrain.runs.checkpoint import recorded_learner, taking_apart
 from mjtrain.runs.trained_run import TrainedRun, may_be_played_as
 from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import RequestError
@@ -67,14 +67,16 @@ class Player(PolicyPlayer):
 
     def _read(self, checkpoint: Path) -> dict[str, Any]:
         content = read_networks(checkpoint, str(self.env.device))
-        theirs = content.get("infos", {}).get("task")
-        if theirs is not None and not may_be_played_as(theirs, self.run.task):
-            raise RequestError(f"checkpoint {checkpoint}: is of task {theirs}, and this is {self.run.task}")
+        with taking_apart(content, checkpoint) as parts:
+            theirs = parts.get("infos", {}).get("task")
+            if theirs is not None and not may_be_played_as(theirs, self.run.task):
+                raise RequestError(f"checkpoint {checkpoint}: is of task {theirs}, and this is {self.run.task}")
         return content
 
     def _take(self, content: dict[str, Any], checkpoint: Path) -> None:
         assert self.policy is not None
-        self.policy.load(content, checkpoint)
+        with taking_apart(content, checkpoint) as parts:
+            self.policy.load(parts, checkpoint)
         self.checkpoint = checkpoint
 
     @property

@@ -9,6 +9,7 @@ from rsl_rl import algorithms
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.persistence import find_other_shape
 from mjtrain.learning.rsl_rl.auxiliary import without_head
+from mjtrain.runs.checkpoint import taking_apart
 from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import RequestError
 
@@ -43,7 +44,8 @@ class Distillation(algorithms.Distillation):
 
     def load_teacher(self, path: Path) -> None:
         """Take the actor of a checkpoint or of a shared policy as the teacher."""
-        weights = without_head(read_networks(path, "cpu").get("actor_state_dict", {}))
+        with taking_apart(read_networks(path, "cpu"), path) as parts:
+            weights = without_head(parts.get("actor_state_dict", {}))
         other = find_other_shape(self._raw_teacher.state_dict(), weights)
         if other is not None:
             raise RequestError(

@@ -15,6 +15,7 @@ from mjtrain.runs.checkpoint import (
     hold_checkpoint,
     is_there,
     require_checkpoint,
+    taking_apart,
 )
 from mjtrain.runs.resume import is_resumed
 from mjtrain.runs.run_dir import read_params
@@ -95,15 +96,16 @@ def check_actor(config: TrainConfig, shapes: Mapping[str, tuple[int, ...]], num_
     file, observations = Path(config.run.load), {name: torch.zeros(1, *shape) for name, shape in shapes.items()}
     with same_random_numbers("cpu"):
         actor = make_policy(config.agent, config.learner, observations, num_actions)
-    try:
-        actor.load(read_networks(file, "cpu"), file)
-    except CheckpointError as error:
-        actor_there = read_params(file.parent, "agent").get("actor")
-        dims = actor_there.get("hidden_dims") if isinstance(actor_there, dict) else None
-        right = "the actor and the observations that it was trained with"
-        if isinstance(dims, list) and tuple(dims) != tuple(config.agent.actor.hidden_dims):
-            right = f"--agent.actor.hidden-dims {' '.join(map(str, dims))}, or another file"
-        raise RequestError(f"--load: {error}; give {right}") from error
+    with taking_apart(read_networks(file, "cpu"), file) as parts:
+        try:
+            actor.load(parts, file)
+        except CheckpointError as error:
+            actor_there = read_params(file.parent, "agent").get("actor")
+            dims = actor_there.get("hidden_dims") if isinstance(actor_there, dict) else None
+            right = "the actor and the observations that it was trained with"
+            if isinstance(dims, list) and tuple(dims) != tuple(config.agent.actor.hidden_dims):
+                right = f"--agent.actor.hidden-dims {' '.join(map(str, dims))}, or another file"
+            raise RequestError(f"--load: {error}; give {right}") from error
 
 
 def note_load(asked: TrainConfig, resolved: TrainConfig) -> list[str]:
