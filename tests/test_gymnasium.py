@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -24,7 +25,7 @@ from gymnasium.wrappers.vector import (
 )
 
 import mjtrain
-from mjtrain.env.catalog import list_tasks
+from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.gymnasium.vector_env import TaskVectorEnv
 from mjtrain.runtime.errors import RequestError
 from support.machine import patience
@@ -252,6 +253,13 @@ def test_groups_and_images_are_a_dictionary() -> None:
 def test_what_cannot_be_is_said(options: dict, words: str) -> None:
     with pytest.raises(RequestError, match=words):
         make(**options)
+
+
+def test_a_task_whose_agent_names_no_groups_needs_them() -> None:
+    task = replace(load_task("Cartpole-Balance"), agent=mjtrain.AgentConfig(obs_groups={}))
+    with pytest.raises(RequestError, match=r"groups=\(\): give an observation group by its name, or several"):
+        mjtrain.make_vec(task, 2, num_threads=1)
+    mjtrain.make_vec(task, 2, num_threads=1, groups="actor").close()
 
 
 def test_without_a_render_mode_there_are_no_pictures(env: TaskVectorEnv) -> None:

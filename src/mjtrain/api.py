@@ -324,7 +324,7 @@ def make_vec(
     from mjtrain.gymnasium.vector_env import TaskVectorEnv
 
     config = make_train_config(task, engine=engine)
-    read = config.agent.obs_groups["actor"]
+    read = config.agent.obs_groups.get("actor", ())
     return TaskVectorEnv(
         partial(_make_worlds, config, num_envs, device, num_threads),
         seed,

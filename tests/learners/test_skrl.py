@@ -16,11 +16,12 @@ from mjtrain.cli.plot import main as plot
 from mjtrain.cli.train import main as train
 from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig
 from mjtrain.evaluation.evaluator import SEED as EVALUATION_SEED
-from mjtrain.learning.registry import make_learner
-from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.learning.registry import make_learner, make_policy
+from mjtrain.runs.checkpoint import load_checkpoint, save_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import make_env
+from mjtrain_learners.mlp_library import check_agent
 from mjtrain_learners.skrl_settings import translate
 from support.resuming import assert_same, without_times
 
@@ -98,6 +99,39 @@ def test_the_policy_that_is_played_is_the_one_that_was_trained(tmp_path: Path) -
     observations, expected = mjtrain.launch(mean_actions, launch=CPU)
     policy = mjtrain.load_policy(done)
     assert torch.equal(policy({"actor": observations}), expected)
+
+
+def test_parts_of_another_type_are_named(tmp_path: Path) -> None:
+    run_dir = mjtrain.train(
+        "Cartpole-Balance", num_envs=8, logger="none", learner="skrl", log_root=str(tmp_path), max_iterations=1,
+        launch=CPU,
+    ).run_dir  # fmt: skip
+    path = run_dir / "model_1.pt"
+    content = load_checkpoint(path, "cpu")
+    again: dict[str, Any] = {"num_envs": 8, "learner": "skrl", "log_root": str(tmp_path), "launch": CPU}
+    for change, at_play, at_resume in (
+        ({"policy": []}, r"policy is not as a training saves it \(Attr", "policy is of type list, not arrays by name"),
+        (
+            {"policy": content["policy"] | {"layers.0.weight": "x"}},
+            "actor 0.weight is of type str, not an array",
+            "policy layers.0.weight is of type str, not an array",
+        ),
+        ({"optimizer": 3}, "", r"optimizer is not as a training saves it \("),
+    ):
+        save_checkpoint(path, content | change)
+        if at_play:
+            with pytest.raises(RequestError, match=f"checkpoint {path}: is damaged: {at_play}"):
+                mjtrain.train("Cartpole-Balance", load=str(path), **again)
+        with pytest.raises(RequestError, match=f"checkpoint {path}: is damaged: {at_resume}"):
+            mjtrain.train("Cartpole-Balance", resume=str(run_dir), max_iterations=2, **again)
+
+
+def test_groups_that_are_missing_are_named() -> None:
+    agent = AgentConfig(obs_groups={"critic": ("actor",)})
+    with pytest.raises(RequestError, match=r"^--agent\.obs-groups\.actor: is missing; name the groups"):
+        check_agent(agent, "skrl")
+    with pytest.raises(RequestError, match=r"^--agent\.obs-groups\.actor: is missing; name the groups"):
+        make_policy(agent, SKRL, {"actor": torch.zeros(2, 4)}, 1)
 
 
 def test_a_checkpoint_of_another_actor_is_refused() -> None:

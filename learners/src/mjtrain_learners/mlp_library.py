@@ -99,6 +99,8 @@ def _find_problems(agent: AgentConfig, library: str) -> Iterator[str]:
         yield f"--agent.torch-compile-mode {agent.torch_compile_mode}: is not used with {library}; leave it out"
     for name, model in (("actor", agent.actor), ("critic", agent.critic)):
         flag = f"--agent.{name}"
+        if name not in agent.obs_groups:
+            yield f"--agent.obs-groups.{name}: is missing; name the groups that this network reads"
         if model.class_name != "MLPModel":
             yield f"{flag}.class-name {model.class_name}: {library} has MLPModel here; use --learner rsl_rl"
         if model.activation not in ACTIVATIONS:

@@ -31,6 +31,8 @@ class MlpPolicy(Policy):
             read: Finds the weights in a checkpoint; raises a KeyError if they are not there.
             output_activation: What the last layer's outputs go through.
         """
+        if "actor" not in agent.obs_groups:
+            raise RequestError("--agent.obs-groups.actor: is missing; name the groups that this network reads")
         groups = agent.obs_groups["actor"]
         self.estimated_group = None
         self.inputs = {group: tuple(observations[group].shape[1:]) for group in groups}

@@ -51,7 +51,8 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     if algorithm.teacher_run and is_gone and (recorded := _read_recorded(config, resumed)) is not None:
         if asked not in (None, AUTO, _read_asked(resumed)):
             _check_same(asked, _open_shared(algorithm) if is_shared else place, recorded)
-        return replace(config, agent=_with_teacher(agent, recorded.algorithm, recorded.obs_groups["teacher"]))
+        groups = _groups_of(recorded, "teacher", resumed)
+        return replace(config, agent=_with_teacher(agent, recorded.algorithm, groups))
     if algorithm.teacher_run == AUTO:
         run_dir = _find_finished_run(algorithm.teacher_task, config.run.log_root)
         if run_dir is None:
@@ -76,7 +77,7 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     if algorithm.teacher is None:
         check_teacher(checkpoint.parent, taught.actor)
     known = replace(algorithm, teacher_run=str(checkpoint), teacher=algorithm.teacher or taught.actor)
-    agent = _with_teacher(agent, known, taught.obs_groups["actor"])
+    agent = _with_teacher(agent, known, _groups_of(taught, "actor", algorithm.teacher_run))
     _check_terms(config, agent, theirs, taught)
     return replace(config, agent=agent)
 
@@ -112,9 +113,16 @@ def _can_teach(run_dir: Path) -> bool:
 def _with_untrained_teacher(config: TrainConfig, algorithm: ImitationConfig) -> TrainConfig:
     task = load_task(algorithm.teacher_task)
     known = replace(algorithm, teacher=algorithm.teacher or task.agent.actor)
-    agent = _with_teacher(config.agent, known, task.agent.obs_groups["actor"])
+    agent = _with_teacher(config.agent, known, _groups_of(task.agent, "actor", algorithm.teacher_task))
     _check_terms(config, agent, to_plain(task.env), task.agent)
     return replace(config, agent=agent)
+
+
+def _groups_of(agent: AgentConfig, network: str, place: object) -> tuple[str, ...]:
+    """Return the groups that a network of a teacher's task or run reads, or of the student's recorded run."""
+    if network not in agent.obs_groups:
+        raise RequestError(f"{_FLAG} {place}: obs_groups of its agent has no {network}; add it")
+    return agent.obs_groups[network]
 
 
 def _with_teacher(agent: AgentConfig, known: Any, groups: tuple[str, ...]) -> AgentConfig:

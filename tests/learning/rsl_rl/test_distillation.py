@@ -204,6 +204,10 @@ def test_a_teacher_that_does_not_fit_is_named(teacher_run: Path, tmp_path: Path)
     record.write_text(record.read_text().replace("\n  actor:\n", "\n  lost:\n", 1))
     with pytest.raises(RequestError, match=r"its policy reads actor, which params/env\.yaml of its run does not have"):
         resolve_teacher(student(str(damaged)))
+    record = damaged / "params" / "agent.yaml"
+    record.write_text(record.read_text().replace("obs_groups:\n  actor:", "obs_groups:\n  lost:"))
+    with pytest.raises(RequestError, match=rf"^{flag} {damaged}: obs_groups of its agent has no actor; add it$"):
+        resolve_teacher(student(str(damaged)))
     agent = student(teacher_run, gradient_length=7).agent
     with pytest.raises(RequestError, match=r"gradient-length 7: must divide 16, the env steps of an update"):
         mjtrain.train("Cartpole-Balance", env=config.env, agent=agent, launch=ALONE, log_root=str(tmp_path / "no"))

@@ -7,8 +7,22 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from mjtrain.config import AgentConfig, AuxiliaryConfig, CnnConfig, DistillationConfig, ModelConfig, PpoConfig, to_plain
+from mjtrain.api import make_train_config
+from mjtrain.config import (
+    AgentConfig,
+    AuxiliaryConfig,
+    CnnConfig,
+    DistillationConfig,
+    LaunchConfig,
+    ModelConfig,
+    PpoConfig,
+    SymmetryConfig,
+    WarmStartConfig,
+    to_plain,
+)
 from mjtrain.learning.rsl_rl.networks import resolve_model
+from mjtrain.runtime.errors import RequestError
+from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.network_check import find_network_problems
 
 SHAPES = {"actor": (5,), "image": (3, 32, 32), "even": (1, 8, 8), "small": (1, 4, 4)}
@@ -42,6 +56,24 @@ def test_a_network_without_groups_is_named_unless_one_has_its_name() -> None:
     student = AgentConfig(obs_groups={}, algorithm=DistillationConfig())
     missing = "--agent.obs-groups.actor: is missing; name the groups that this network reads"
     assert list(find_network_problems(student, {"actor": (5,)}, 8)) == [missing]
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        PpoConfig(symmetry_cfg=SymmetryConfig(use_mirror_loss=True)),
+        PpoConfig(warm_start=WarmStartConfig(controller="stand")),
+        PpoConfig(share_cnn_encoders=True),
+        DistillationConfig(),
+    ],
+    ids=["symmetry", "controller", "encoders", "student"],
+)
+def test_groups_that_mjtrain_reads_are_named(algorithm: Any) -> None:
+    task = make_train_config("Cartpole-Balance")
+    agent = replace(task.agent, algorithm=algorithm, obs_groups={"critic": ("actor",)})
+    missing = r"^--agent\.obs-groups\.actor: is missing; name the groups that this network reads$"
+    with pytest.raises(RequestError, match=missing):
+        check_config(replace(task, agent=agent), LaunchConfig())
 
 
 PROBLEMS = {

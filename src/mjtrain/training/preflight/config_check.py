@@ -70,6 +70,7 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
         problems = problems or [
             *find_empty_parts(own),
             *_find_unfit_names(config, own),
+            *_find_unnamed_groups(config.agent),
             *find_missing_groups(own.observations, config.agent),
         ]
     problems = problems or [*_find_unfit_networks(config.agent), *_find_missing_controller(config)]
@@ -130,6 +131,22 @@ def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
         yield f"{_SYMMETRY}: {label} needs an mjtrain robot; this environment has none"
     if isinstance(config.agent.algorithm, ImitationConfig):
         yield f"--agent.algorithm: {label} cannot be distilled in; give PpoConfig"
+
+
+def _find_unnamed_groups(agent: AgentConfig) -> Iterator[str]:
+    """Yield the networks whose groups mjtrain itself must know and the agent does not name.
+
+    Otherwise RSL-RL's PPO takes the group with the name of the network, or policy.
+    """
+    algorithm = agent.algorithm
+    names = ("actor", "critic")
+    if isinstance(algorithm, ImitationConfig):
+        names = ("actor",)
+    elif not (algorithm.symmetry_cfg.is_used or algorithm.warm_start.controller or algorithm.share_cnn_encoders):
+        return
+    for name in names:
+        if name not in agent.obs_groups:
+            yield f"--agent.obs-groups.{name}: is missing; name the groups that this network reads"
 
 
 def find_missing_groups(observed: Collection[str], agent: AgentConfig) -> Iterator[str]:
