@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -261,3 +262,36 @@ def test_a_lock_file_is_made_once_and_asked_without_writing(tmp_path: Path) -> N
     os.close(other)
     assert not is_locked(path)
     assert path.read_bytes() == b""
+
+
+def _make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _make_circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize(
+    ("place", "make", "words"),
+    [
+        (".lock", _make_pipe, ".lock is not a regular file; remove it"),
+        ("metrics.jsonl", _make_pipe, "metrics.jsonl is not a regular file; remove it"),
+        ("metrics.jsonl", _make_circle, "metrics.jsonl is not a regular file; remove it"),
+        ("metrics.jsonl", Path.mkdir, "metrics.jsonl is not a regular file; remove it"),
+        ("params/launch.yaml", _make_pipe, "params/launch.yaml is not a regular file; remove it"),
+        ("code/task.py", Path.mkdir, "code/task.py is not a regular file; remove it"),
+        ("code", _make_circle, "code is not a folder; remove it"),
+        ("code", Path.touch, "code is not a folder; remove it"),
+        ("params", _make_circle, "params is not a folder; remove it"),
+    ],
+)
+def test_something_else_in_the_place_of_a_file_is_named(
+    place: str, make: Callable[[Path], None], words: str, tmp_path: Path
+) -> None:
+    """Before, a pipe kept the command waiting, and the others ended with a traceback."""
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    make(tmp_path / place)
+    with pytest.raises(RequestError) as error, claim_run_dir(tmp_path):
+        pass
+    assert str(error.value) == f"--resume {tmp_path}: {words}"

@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.event_log import METRICS_FILE
 from mjtrain.runtime.file_locks import is_locked, lock, open_lock_file, unlock
 from mjtrain.runtime.files import read_regular
 
@@ -66,6 +68,7 @@ def claim_run_dir(run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     Yields:
         The session of the claim, see `Holder`; and lines for the user.
     """
+    _check_places(run_dir)
     path = run_dir / LOCK_FILE
     is_new = not path.exists()
     descriptor, notices = _open_locked(path)
@@ -96,6 +99,19 @@ def claim_run_dir(run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
             run_dir.rmdir()  # of a new run that was refused: NFS keeps an open file until it is closed
 
 
+def _check_places(run_dir: Path) -> None:
+    """Refuse a run in which something else has the place of a file or a folder that a training writes."""
+    code, params = run_dir / "code", run_dir / "params"
+    folders = (params, run_dir / "data", code, code / "previous")
+    for path in folders:
+        if os.path.lexists(path) and not path.is_dir():
+            raise RequestError(f"--resume {run_dir}: {path.relative_to(run_dir)} is not a folder; remove it")
+    copies = (path for path in code.rglob("*.py") if path.is_dir())  # anything else is replaced
+    for path in (run_dir / METRICS_FILE, *params.glob("*.yaml"), *copies):
+        if os.path.lexists(path) and not path.is_file():
+            raise RequestError(f"--resume {run_dir}: {path.relative_to(run_dir)} is not a regular file; remove it")
+
+
 def _open_locked(path: Path) -> tuple[int, tuple[str, ...]]:
     while True:
         try:
@@ -105,6 +121,8 @@ def _open_locked(path: Path) -> tuple[int, tuple[str, ...]]:
                 raise
             raise RequestError(f"--resume {path.parent}: {path.name} cannot be written ({error.strerror})") from error
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise RequestError(f"--resume {path.parent}: {path.name} is not a regular file; remove it")
             notices = _lock(descriptor, path.parent)
             if path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor)):
                 return descriptor, notices
