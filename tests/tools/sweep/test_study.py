@@ -1,6 +1,7 @@
 """The study in its file: killed at any moment, opened again, and what it suggests."""
 
 import math
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,21 @@ def test_a_line_of_something_else_is_named(line: bytes, tmp_path: Path) -> None:
     with (tmp_path / "study.jsonl").open("ab") as file:
         file.write(line)
     with pytest.raises(RequestError, match=r"--sweep-dir .*: its study.jsonl is damaged \(\w+: .*\); restore it from"):
+        open_study(tmp_path)
+
+
+def test_something_else_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "study.jsonl"
+    for make in (path.mkdir, lambda: os.mkfifo(path), lambda: path.symlink_to(path.name)):
+        make()
+        with pytest.raises(RequestError, match=r"^--sweep-dir .*: its study.jsonl is not a regular file; remove it"):
+            open_study(tmp_path)
+        path.rename(tmp_path / "aside") if path.is_dir() else path.unlink()
+
+
+def test_a_record_of_another_type_is_another_sweep(tmp_path: Path) -> None:
+    open_study(tmp_path)._study.set_user_attr("mjtrain", ["task"])
+    with pytest.raises(RequestError, match=r"--sweep-dir .*: holds a sweep with .*; give another --sweep-dir"):
         open_study(tmp_path)
 
 

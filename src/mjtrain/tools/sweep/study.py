@@ -87,6 +87,10 @@ class Study:
         self._plan = plan
         self._halving = SuccessiveHalving(plan)
         path, identity = str(plan.folder / JOURNAL), plan.identity()
+        if os.path.lexists(path) and not (plan.folder / JOURNAL).is_file():
+            raise RequestError(
+                f"--sweep-dir {plan.folder}: its {JOURNAL} is not a regular file; remove it, or give another folder"
+            )
         try:
             storage = JournalStorage(JournalFileBackend(path, lock_obj=_KernelLock(path)))
             self._study = optuna.create_study(
@@ -101,6 +105,7 @@ class Study:
             self._study.pruner = optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=plan.min_iterations)
         if (recorded := self._study.user_attrs.get(_IDENTITY)) is None:
             self._study.set_user_attr(_IDENTITY, recorded := identity)
+        recorded = recorded if isinstance(recorded, dict) else {}  # of a file that something else has changed
         for name, value in identity.items():
             if recorded.get(name) != value:
                 words = f"{name} {_write(recorded.get(name))}, not {_write(value)}"
