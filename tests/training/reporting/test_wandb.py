@@ -18,7 +18,7 @@ from wandb.proto import wandb_internal_pb2
 from mjtrain.runs.wandb_artifact import call_within
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.processes import is_ending
-from mjtrain.training.reporting.wandb_writer import resolve_mode
+from mjtrain.training.reporting.wandb_writer import _read_id, resolve_mode
 from support.commands import run, start
 from support.machine import read_proc, wait_until
 
@@ -230,6 +230,12 @@ def test_a_damaged_record_of_the_run_begins_another_run(tmp_path: Path) -> None:
     said = "wandb_run_id cannot be written (Is a directory); a resumed run begins another W&B run"
     assert said in " ".join(second.stdout.split())
     assert len(recordings_below(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(("text", "run_id"), [("a/b", None), ("a\nb", None), ("", None), ("my run-1\n", "my run-1")])
+def test_an_id_that_wandb_does_not_take_is_none(text: str, run_id: str | None, tmp_path: Path) -> None:
+    (tmp_path / "wandb_run_id").write_text(text)
+    assert _read_id(tmp_path) == run_id
 
 
 def test_a_run_of_the_program_that_trains_is_not_the_trainings(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ from mjtrain.training.reporting.writer import Writer, WriterError, guard, scalar
 ID_FILE = "wandb_run_id"
 """File in the run directory with the id of the W&B run."""
 
+_NOT_IN_IDS = ":;,#?/'"
+"""What W&B allows in no id."""
+
 INIT_TIMEOUT_S = 30.0
 """Longest wait for W&B's server at the start of a run; without an answer the run is recorded offline."""
 
@@ -145,9 +148,10 @@ def _choose_cache(run_dir: Path) -> None:
 def _read_id(run_dir: Path) -> str | None:
     """Return the W&B run that a run has begun; None if it has not, or its file is damaged."""
     try:
-        return read_regular(run_dir / ID_FILE).decode().strip() or None
+        run_id = read_regular(run_dir / ID_FILE).decode().strip()
     except (OSError, UnicodeDecodeError):
         return None
+    return run_id if run_id and run_id.isprintable() and not set(run_id) & set(_NOT_IN_IDS) else None
 
 
 def _begin(run_dir: Path, config: RunConfig, mode: str, *, apart: bool) -> Any:
