@@ -1,6 +1,7 @@
 """URDF files become robots that can be trained: those of a package, and small ones with one difficulty each."""
 
 import importlib.util
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -210,13 +211,33 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
         (LEG, {"mesh_dir": "nowhere"}, "--mesh-dir nowhere"),
         (LEG, {"full_effort_at": 0.0}, "^--full-effort-at 0: must be more than 0"),
         (LEG, {"damping_ratio": float("nan")}, "^--damping-ratio nan: must be at least 0"),
-        (LEG.replace('"hip"', '"knee"'), {}, r"hopper\.urdf: .*repeated name 'knee'"),
+        (LEG.replace('"hip"', '"knee"'), {}, r"hopper\.urdf: has 2 joints with the name 'knee'; rename them"),
+        (LEG.replace('"shank"', '"thigh"'), {}, r"hopper\.urdf: has 2 links with the name 'thigh'; rename them"),
+        (LEG.replace('"0.1 0 0"', '"0.1 nan 0"'), {}, "joint imu_mount has xyz '0.1 nan 0' in its <origin>; give num"),
+        (
+            LEG.replace('velocity="9"/>', 'velocity="9"/><dynamics damping="-0.5"/>', 1),
+            {},
+            "joint hip has damping -0.5; give at least 0",
+        ),
+        (
+            LEG.replace('multiplier="2"', 'multiplier="20"'),
+            {},
+            "^joint follower mimics knee, and is at 11.8 in the home pose, outside its range -3 to 3; give another",
+        ),
+        (LEG.replace('radius="0.05"', 'radius="0"'), {}, "size 0 must be positive .*, on link foot$"),
+        (LEG.replace(INERTIA, "", 1), {}, "missing element: 'inertia' Element 'inertial', in link base$"),
+        (
+            LEG.replace('ixx="0.02"', 'ixx="0.2"'),
+            {},
+            '<compiler balanceinertia="true"/></mujoco>, or give this link its',
+        ),
+        (LEG.replace('"0.3 0.2 0.1"', '"$(arg x) 0 0"'), {}, r"has xacro expressions \(\$\(arg x\) 0 0\); expand them"),
         (
             LEG.replace('xyz="0.1 0 0"', 'xyz="${x} 0 0"'),
             {},
             r"has xacro expressions \(\$\{x\} 0 0\); expand them first",
         ),
-        (LEG.replace('"0.3 0.2 0.1"', '"0,3 0,2 0,1"'), {}, "in attribute 'size' Element 'box'$"),
+        (LEG.replace('"0.3 0.2 0.1"', '"0,3 0,2 0,1"'), {}, "in attribute 'size' Element 'box', in link base$"),
         (
             LEG.replace('<mass value="1"/>', '<mass value="0"/>'),
             {},
@@ -243,6 +264,14 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
         "effort",
         "damping",
         "twice",
+        "links-twice",
+        "nan",
+        "negative-damping",
+        "mimic-range",
+        "no-size",
+        "no-inertia",
+        "unbalanced",
+        "argument",
         "expression",
         "commas",
         "massless",
@@ -319,6 +348,59 @@ def test_an_infinite_effort_is_no_limit(tmp_path: Path) -> None:
     model, notes = import_leg(tmp_path, LEG.replace('effort="20"', 'effort="inf"'))
     assert np.isfinite(model.actuator("hip").forcerange).all()
     assert "no effort limit in the file, so one was guessed from the weight: hip" in notes
+
+
+HIP = '<limit lower="-1" upper="1" effort="20"'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (LEG.replace(HIP, '<limit lower="1" upper="-1" effort="20"'), r"not finite: hip \(lower 1, upper -1\)$"),
+        (LEG.replace(HIP, '<limit effort="20"'), r"not finite: hip \(lower not given, upper not given\)$"),
+        (LEG.replace(HIP, '<limit lower="-inf" upper="inf" effort="20"'), r"hip \(lower -inf, upper inf\)$"),
+        (LEG.replace(HIP, '<limit lower="1" upper="inf" effort="20"'), r"hip \(lower 1, upper inf\)$"),
+        (LEG.replace('"hip" type="revolute"', '"hip" type="continuous"'), "^ranges: no limits, .* continuous; .*hip"),
+    ],
+    ids=["swapped", "missing", "infinite", "half", "continuous"],
+)
+def test_a_joint_without_the_limits_of_the_file_is_said(text: str, words: str, tmp_path: Path) -> None:
+    model, notes = import_leg(tmp_path, text)
+    assert not model.joint("hip").limited[0]
+    assert re.search(words, notes, re.MULTILINE)
+
+
+def test_limits_in_degrees_and_mimics_of_no_joint_are_said(tmp_path: Path) -> None:
+    text = LEG.replace(HIP, '<limit lower="-90" upper="90" effort="20"').replace(
+        'mimic joint="knee"', 'mimic joint="k"'
+    )
+    model, notes = import_leg(tmp_path, text)
+    assert "ranges: more than two turns, as if in degrees; they are used in rad: hip (lower -90, upper 90)" in notes
+    assert "mimics: follower moves by itself, because joint k, which it mimics, is not in the file" in notes
+    assert model.nu == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["package://hopper/my%20part.obj", "package://hopper\\my part.obj", "package://hopper/MY%20PART.OBJ"]
+)
+def test_a_mesh_is_found_whatever_its_path_is_written_like(name: str, tmp_path: Path) -> None:
+    (tmp_path / "my part.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 2 3\nf 1 2 4\nf 1 3 4\nf 2 3 4\n")
+    model, _ = import_leg(tmp_path, LEG.replace("package://hopper/base.dae", name))
+    assert model.nmesh == 1
+
+
+def test_a_pointer_of_git_lfs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "base.stl").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 99999\n")
+    with pytest.raises(RequestError, match=r"base\.stl: is a pointer of Git LFS, not a mesh; run git lfs pull"):
+        import_leg(tmp_path, LEG.replace("base.dae", "base.stl"))
+
+
+def test_a_robot_called_dots_is_written_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("hopper.urdf").write_text(LEG.replace('robot name="hopper"', 'robot name=".."'))
+    robot, _ = import_urdf(Path("hopper.urdf"), ImportConfig())
+    assert robot == Path("robot/robot.xml")
 
 
 def test_meshes_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
     if problems := find_option_problems(config):
         raise RequestError.of(problems)
     spec, roots, notes = read_urdf(file, config)
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.modelname) or file.stem
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.modelname).strip(".") or "robot"
     out = Path(config.out or name) / f"{name}.xml"
     if out.exists():
         raise RequestError(f"{out}: exists; give another folder with --out")
@@ -54,8 +54,7 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
         if isinstance(error, RequestError):
             raise
         words = " ".join(str(error).split())
-        hint = "; give this link an <inertial> with a mass and an inertia" if "mjMINVAL" in words else ""
-        raise RequestError(f"{file}: {words}{hint}") from error
+        raise RequestError(f"{file}: {words}{_advise(words, spec)}") from error
     try:
         for path, content in files.items():
             (out.parent / path).parent.mkdir(parents=True, exist_ok=True)
@@ -63,6 +62,16 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
     except OSError as error:
         raise RequestError(f"--out {out.parent}: cannot be written ({error.strerror or error})") from error
     return out, notes
+
+
+def _advise(words: str, spec: Any) -> str:
+    """Say what MuJoCo's error leaves out: what to change in a URDF, and the link of a geom without a name."""
+    if "mjMINVAL" in words:
+        return "; give this link an <inertial> with a mass and an inertia"
+    if "balanceinertia" in words:
+        return ', as in <mujoco><compiler balanceinertia="true"/></mujoco>, or give this link its true inertia'
+    geom = re.search(r" in geom Element name '', id (\d+)", words)
+    return "" if geom is None else f", on link {spec.geoms[int(geom.group(1))].parent.name}"
 
 
 def _named(function: Any, name: str) -> Any:
@@ -190,6 +199,13 @@ def _choose_home(model: mujoco.MjModel, config: ImportConfig) -> tuple[np.ndarra
         for follower, (leader, coefficients) in mimics.items():
             lead = pose[model.jnt_qposadr[leader]]
             pose[model.jnt_qposadr[follower]] = np.polynomial.polynomial.polyval(lead, coefficients)
+    for follower, (leader, _) in mimics.items():
+        position, (low, high) = float(pose[model.jnt_qposadr[follower]]), model.jnt_range[follower]
+        if model.jnt_limited[follower] and max(low - position, position - high) > max(high - low, 1.0):
+            raise RequestError(
+                f"joint {model.joint(follower).name} mimics {model.joint(leader).name}, and is at {position:g} in the "
+                f"home pose, outside its range {low:g} to {high:g}; give another --home, multiplier or offset"
+            )
     given = "as given by --home, and " if config.home else ""
     notes = [f"home: {given}joints at 0" + (f"; at the middle of its range: {', '.join(moved)}" if moved else "")]
     if not config.home:

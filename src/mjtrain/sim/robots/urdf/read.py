@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import mujoco
 
 from mjtrain.config.robot_import import ImportConfig
 from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.urdf.doubts import check_text, settle_joints, is_lfs_pointer
 
 MESH_SUFFIXES = (".stl", ".obj", ".msh")
 """Meshes that MuJoCo reads."""
@@ -23,6 +25,7 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str], list[st
         An `mujoco.MjSpec`, the names of its root links, and a line for each thing that was found elsewhere or left out.
     """
     root = _parse(file)
+    check_text(file, root)
     notes = [*_Meshes(file, config).place(root), *_put_on_world(root)]
     extension = root.find("mujoco")
     if extension is None:
@@ -32,15 +35,29 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str], list[st
         compiler = ET.SubElement(extension, "compiler")
     compiler.attrib.update(discardvisual="false", fusestatic="false", strippath="false")
     compiler.attrib.pop("meshdir", None)
+    text = ET.tostring(root, encoding="unicode")
     try:
-        spec = mujoco.MjSpec.from_string(ET.tostring(root, encoding="unicode"))
+        spec = mujoco.MjSpec.from_string(text)
     except ValueError as error:
-        words = re.sub(r", line \d+", "", " ".join(str(error).split()))  # of the text above, not of the file
-        if left := [value for element in root.iter() for value in element.attrib.values() if "${" in value]:
+        words = _name_owner(" ".join(str(error).split()), text)
+        if left := [
+            value for element in root.iter() for value in element.attrib.values() if re.search(r"\$[{(]", value)
+        ]:
             words = f"has xacro expressions ({left[0]}); expand them first: xacro {file.name} > robot.urdf"
         raise RequestError(f"{file}: {words}") from error
+    notes += settle_joints(root, spec)
     children = {child.get("link") for child in root.findall("joint/child")}
     return spec, [name for link in root.findall("link") if (name := link.get("name", "")) not in children], notes
+
+
+def _name_owner(words: str, text: str) -> str:
+    """Say in which link or joint an error is, in place of its line, which is one of this text and not of the file."""
+    line = re.search(r", line (\d+)", words)
+    if line is None:
+        return words
+    before = "\n".join(text.splitlines()[: int(line.group(1))])
+    owners = re.findall(r"""<(link|joint)\s[^>]*?\bname="([^"]*)\"""", before)
+    return words.replace(line.group(), "") + (f", in {owners[-1][0]} {owners[-1][1]}" if owners else "")
 
 
 def is_urdf(file: Path) -> bool:
@@ -105,6 +122,8 @@ class _Meshes:
                     name = mesh.get("filename", "")
                     path, is_guess = self._find(name)
                     is_readable = (path or Path(name)).suffix.lower() in MESH_SUFFIXES
+                    if path is not None and is_readable and is_lfs_pointer(path):
+                        raise RequestError(f"{path}: is a pointer of Git LFS, not a mesh; run git lfs pull where it is")
                     if path is None or not is_readable:
                         lost.setdefault("missing" if is_readable else kind, {})[name] = None
                         link.remove(element)
@@ -135,30 +154,50 @@ class _Meshes:
 
     def _find(self, name: str) -> tuple[Path | None, bool]:
         """Return the file of a mesh, and whether only its name says so."""
-        package, _, rest = name.removeprefix("package://").partition("/")
-        relative = Path(rest if name.startswith("package://") else name.removeprefix("file://"))
+        ways = list(dict.fromkeys([name, unquote(name), unquote(name).replace("\\", "/")]))  # of URLs, and of Windows
+        placed = (path for way in ways for path in self._list_places(way) if path.is_file())
+        if (path := next(placed, None)) is not None:
+            return path, False
+        return next((path for way in ways if (path := self._find_by_name(way)) is not None), None), True
+
+    def _list_places(self, name: str) -> Iterator[Path]:
+        """Yield where a mesh may be by its path."""
+        package, relative = _split(name)
         folders = [self._folder, self._file.parent]
-        if name.startswith("package://"):
+        if package:
             folders += [folder for folder in self._file.parents if folder.name == package]
             folders += [folder / package for folder in (self._folder, *self._file.parents)]
-        for folder in folders:
-            if relative.name and (folder / relative).is_file():
-                return folder / relative, False
+        if relative.name:
+            yield from (folder / relative for folder in folders)
+
+    def _find_by_name(self, name: str) -> Path | None:
+        """Return the mesh of this name, in upper or lower case, or of the same name in another format."""
         if self._by_name is None:
             wide = self._config.mesh_dir is None and self._folder.name in ("urdf", "robots", "xacro")
             base = self._folder.parent if wide else self._folder
             self._by_name = {}
             for path in sorted(base.rglob("*")):
                 if path.is_file():
-                    self._by_name.setdefault(path.name, []).append(path)
+                    for key in dict.fromkeys((path.name, path.name.casefold())):
+                        self._by_name.setdefault(key, []).append(path)
+        relative = _split(name)[1]
         names = [relative, *(relative.with_suffix(suffix) for suffix in MESH_SUFFIXES if relative.name)]
-        return next((path for name in names if (path := self._nearest(name)) is not None), None), True
+        names += [path.with_name(path.name.casefold()) for path in names if path.name]
+        return next((path for name in names if (path := self._nearest(name)) is not None), None)
 
     def _nearest(self, relative: Path) -> Path | None:
         """Return the file of this name whose path ends like the one in the URDF for the most parts."""
         assert self._by_name is not None
         found = self._by_name.get(relative.name, [])
         return max(found, key=lambda path: _count_equal_ends(path, relative), default=None)
+
+
+def _split(name: str) -> tuple[str, Path]:
+    """Split the name of a mesh into its package, which is empty if it names none, and the path."""
+    if name.startswith("package://"):
+        package, _, rest = name.removeprefix("package://").partition("/")
+        return package, Path(rest)
+    return "", Path(name.removeprefix("file://"))
 
 
 def _count_equal_ends(first: Path, second: Path) -> int:
