@@ -12,7 +12,7 @@ import mujoco
 
 from mjtrain.config.robot_import import ImportConfig
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.urdf.doubts import check_text, settle_joints, is_lfs_pointer
+from mjtrain.sim.robots.urdf.doubts import check_text, is_lfs_pointer, settle_joints
 
 MESH_SUFFIXES = (".stl", ".obj", ".msh")
 """Meshes that MuJoCo reads."""
