@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mjtrain.config import EnvConfig, OptionConfig, RobotConfig, WarpConfig
+from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.base import Engine
 from mjtrain.sim.engines.native import NativeEngine
@@ -179,3 +180,12 @@ def test_native_in_single_precision_is_the_rounded_double() -> None:
         double.step(ctrl.double(), 4)
     assert torch.equal(single.state.qpos, double.state.qpos.float())
     assert torch.equal(single.state.sensordata, double.state.sensordata.float())
+
+
+def test_what_warp_refuses_in_a_robot_is_one_line() -> None:
+    balls = "".join(f'<body pos="{x} 0 1"><freejoint name="free{x}"/><geom size=".1"/></body>' for x in range(11))
+    model = mujoco.MjModel.from_xml_string(f'<mujoco><option jacobian="dense"/><worldbody>{balls}</worldbody></mujoco>')
+    with pytest.raises(
+        RequestError, match=r"^--engine warp: .* robot: Dense is unsupported for nv > 60 .*; use --engine"
+    ):
+        WarpEngine(model, 1, device="cpu")

@@ -1,6 +1,7 @@
 """MuJoCo Warp: graphs of kernels, on a GPU and on a CPU."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -63,13 +64,8 @@ class WarpEngine:
         self.layout = make_layout(model, self.device, torch.float32)
         self._wp_device = wp.get_device(device)
         with wp.ScopedDevice(self._wp_device):
-            try:
+            with _naming_what_is_unsupported():
                 self._model = mjw.put_model(model)
-            except NotImplementedError as error:
-                words = " ".join(str(error).split()).rstrip(".")
-                raise RequestError(
-                    f"--engine warp: MuJoCo Warp does not support this robot: {words}; use --engine native"
-                ) from error
             self._model.opt.deterministic = deterministic
             self._model.opt.warn_overflow &= ~UNPRINTED
             self._data = mjw.make_data(model, nworld=num_envs, nconmax=nconmax, njmax=njmax)
@@ -98,7 +94,8 @@ class WarpEngine:
         kept = (*vars(self.state).values(), self._warmstart, *self._kept.values(), *buffers.tensors)
         self._calls = CapturedCalls(self._wp_device, kept)
         qpos, qvel = (start.expand(num_envs, -1) for start in (self.layout.default_qpos, self.layout.default_qvel))
-        self.reset(torch.ones(num_envs, dtype=torch.bool, device=self.device), qpos, qvel)
+        with _naming_what_is_unsupported():  # MuJoCo Warp checks some of it with the first step
+            self.reset(torch.ones(num_envs, dtype=torch.bool, device=self.device), qpos, qvel)
 
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by num_substeps physics steps; see `Engine.step`."""
@@ -229,3 +226,17 @@ class WarpEngine:
     def close(self) -> None:
         """Drop the captured graphs."""
         self._calls.clear()
+
+
+@contextmanager
+def _naming_what_is_unsupported() -> Iterator[None]:
+    """Turn an error of MuJoCo Warp about a model into one line."""
+    try:
+        yield
+    except (NotImplementedError, ValueError) as error:
+        if isinstance(error, RequestError):
+            raise
+        words = " ".join(str(error).split()).rstrip(".")
+        raise RequestError(
+            f"--engine warp: MuJoCo Warp does not support this robot: {words}; use --engine native"
+        ) from error
