@@ -275,6 +275,17 @@ def run_program(code: str) -> str:
     return done.stdout.strip()
 
 
+def test_a_closed_environment_makes_no_worlds() -> None:
+    env = make()
+    env.close()
+    worlds = env.env
+    for call in (lambda: env.reset(seed=5), env.reset, lambda: env.step(env.action_space.sample())):
+        with pytest.raises(RequestError, match=r"\(\): the environment is closed; make another one"):
+            call()
+    assert env.env is worlds
+    env.close()
+
+
 @pytest.mark.process
 def test_pictures_are_of_each_world(monkeypatch: pytest.MonkeyPatch) -> None:
     env = make(2, render_mode="rgb_array")

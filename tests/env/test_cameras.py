@@ -22,7 +22,7 @@ def make_vision_env(
     *terms: ObservationTerm, streams: tuple[Any, ...] = ("rgb",), noise: bool = True, seed: int = 0, **settings: Any
 ) -> Env:
     """Return Cartpole with a camera called front and the terms 0, 1, ... in the group image."""
-    config = CameraConfig(**SIZE, streams=streams, far_m=4.0, classes=CLASSES, **settings)
+    config = CameraConfig(**{**SIZE, **settings}, streams=streams, far_m=4.0, classes=CLASSES)
     group = {str(number): term for number, term in enumerate(terms or (observation(camera, camera="front"),))}
     changed = replace(make_config(), cameras={"front": config}, observations={"image": group}, observation_noise=noise)
     return make_env(changed, seed=seed)
@@ -231,6 +231,16 @@ def test_a_reset_by_hand_renders_the_new_episode() -> None:
             observation(camera, camera="front").replace(clip=(1.0, 0.0)),
             {"streams": ("depth",)},
             "--env.observations.image.0.clip 1 0: the first is more than the second; give the lower bound first",
+        ),
+        (
+            observation(camera, camera="front").replace(clip=(float("nan"), 0.0)),
+            {"streams": ("depth",)},
+            "--env.observations.image.0.clip nan 0: give two numbers, the lower bound first",
+        ),
+        (
+            observation(camera, camera="front"),
+            {"width": 10**6, "height": 10**6},
+            "--env.cameras.front: images of 1000000 x 1000000 pixels take ",
         ),
     ],
 )

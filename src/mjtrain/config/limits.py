@@ -84,7 +84,11 @@ class Ordered:
         """Return what is wrong with it, to follow its name; None if nothing is."""
         if value is None or value[0] <= value[1]:
             return None
-        return f"{value[0]:g} {value[1]:g}: the first is more than the second; give the lower bound first"
+        low, high = value
+        wrong = (
+            "give two numbers," if math.isnan(low) or math.isnan(high) else "the first is more than the second; give"
+        )
+        return f"{low:g} {high:g}: {wrong} the lower bound first"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,6 +111,7 @@ class TaskVectorEnv(VectorEnv):
         Raises:
             RequestError: A seed and a mask are given, or the mask has another shape.
         """
+        self._check_open("reset")
         super().reset(seed=seed)
         everywhere = torch.ones_like(self._ended)
         mask = (options or {}).get("reset_mask")
@@ -145,6 +146,7 @@ class TaskVectorEnv(VectorEnv):
         Raises:
             RequestError: The actions are not numbers, or have another shape.
         """
+        self._check_open("step")
         action = self._read("actions", actions, torch.float32)
         check_action(action, self.num_envs, self.env.num_actions)
         self._fresh = False
@@ -173,6 +175,7 @@ class TaskVectorEnv(VectorEnv):
         """
         if self.render_mode is None:
             raise RequestError("render(): the environment has no render mode; make it with render_mode='rgb_array'")
+        self._check_open("render")
         if self._renderer is None:
             self._renderer = FrameRenderer(self.env.config)
         return self._renderer.render(self.env.state.qpos)
@@ -182,6 +185,11 @@ class TaskVectorEnv(VectorEnv):
         self.env.close()
         if self._renderer is not None:
             self._renderer.close()
+
+    def _check_open(self, call: str) -> None:
+        """Refuse what would need worlds after `close`: a reset with a seed would make some that nothing releases."""
+        if self.closed:
+            raise RequestError(f"{call}(): the environment is closed; make another one")
 
     def _build(self) -> Env:
         env = self._make(self._seed)

@@ -23,6 +23,8 @@ MISTAKES = {
     "--env.cameras.left.far-m 0.01: give a number above near_m, which is 0.01; what is beyond reads far_m": {
         "far_m": 0.01
     },
+    "--env.cameras.left.interval 0: must be at least 1": {"interval": 0},
+    "--env.cameras.left.width 0: must be at least 1": {"width": 0},
     "--env.cameras.left.geom-groups 4 5: has no geom of the robot, whose groups are 0, 3": {"geom_groups": (4, 5)},
     "--env.cameras.left.geom-groups (none): give one or more of 0 to 5": {"geom_groups": ()},
     "--env.cameras.left.classes: segmentation needs classes, such as --env.cameras.left.classes.robot 'pole|cart'": {
@@ -47,7 +49,8 @@ BEYOND_LIMITS = {
     "streams infrared: choose from rgb, depth, segmentation": {"streams": ("infrared",)},
     "near-m 0: must be more than 0": {"near_m": 0.0},
     "near-m nan: must be more than 0 and finite": {"near_m": float("nan")},
-    "far-m inf: must be finite": {"far_m": float("inf")},
+    "far-m inf: must be at most 1e+09 and finite": {"far_m": float("inf")},
+    "far-m 1e+39: must be at most 1e+09": {"far_m": 1e39},
     "geom-groups 0 6: each must be at least 0 and at most 5": {"geom_groups": (0, 6)},
 }
 

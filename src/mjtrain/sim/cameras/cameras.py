@@ -68,7 +68,13 @@ def _resolve(model: mujoco.MjModel, name: str, camera: CameraConfig) -> Resolved
 
 
 def _check_values(flag: str, camera: CameraConfig) -> None:
-    """Check what needs no model, beyond the types and limits of the fields of the config."""
+    """Check what needs no model, beyond the types and limits of the fields of the config.
+
+    Without a size or an interval no run can have been trained, so a recorded config that has none is damaged.
+    """
+    for field in ("width", "height", "interval"):
+        if (value := getattr(camera, field)) < 1:
+            raise RequestError(f"{flag}.{field} {value}: must be at least 1")
     if not camera.streams or len(set(camera.streams)) < len(camera.streams):
         given = " ".join(camera.streams) or "(none)"
         known = ", ".join(get_args(StreamName))

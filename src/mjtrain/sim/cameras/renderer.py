@@ -1,6 +1,7 @@
 """The cameras of all worlds, rendered at once by MuJoCo Warp's ray caster."""
 
 import copy
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import warp as wp
 
 from mjtrain.config.camera import CameraConfig
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.machine import format_bytes
 from mjtrain.runtime.warp_start import start_warp
 from mjtrain.sim.cameras.cameras import ResolvedCamera, check_cameras
 from mjtrain.sim.cameras.parts import SeenParts
@@ -92,7 +94,7 @@ class CameraRenderer:
         self.device = torch.device(device)
         self.parts = SeenParts(model, found, self.device)
         """Rows of what is seen in the fields of the model."""
-        self.images = {name: _allocate(num_envs, camera.config, self.device) for name, camera in found.items()}
+        self.images = {name: _allocate(name, num_envs, camera.config, self.device) for name, camera in found.items()}
         groups = _group(found)
         self._group_of = {name: number for number, group in enumerate(groups) for name in group}
         start_warp(on_cpu=self.device.type == "cpu")
@@ -201,12 +203,19 @@ def _put_model(model: mujoco.MjModel) -> mjw.Model:
         raise RequestError(f"--env.cameras: MuJoCo Warp, which renders, cannot load the robot: {error}") from error
 
 
-def _allocate(num_envs: int, camera: CameraConfig, device: torch.device) -> dict[str, torch.Tensor]:
-    images = {}
-    for stream in camera.streams:
-        channels, dtype = _CHANNELS[stream]
-        images[stream] = torch.zeros(num_envs, channels, camera.height, camera.width, dtype=dtype, device=device)
-    return images
+def _allocate(name: str, num_envs: int, camera: CameraConfig, device: torch.device) -> dict[str, torch.Tensor]:
+    shapes = {
+        stream: ((num_envs, _CHANNELS[stream][0], camera.height, camera.width), _CHANNELS[stream][1])
+        for stream in camera.streams
+    }
+    try:
+        return {stream: torch.zeros(shape, dtype=dtype, device=device) for stream, (shape, dtype) in shapes.items()}
+    except RuntimeError as error:
+        size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in shapes.values())
+        raise RequestError(
+            f"--env.cameras.{name}: images of {camera.width} x {camera.height} pixels take {format_bytes(size)} for "
+            f"{num_envs} environments, which cannot be allocated; give a smaller width and height"
+        ) from error
 
 
 def _group(cameras: Mapping[str, ResolvedCamera]) -> list[dict[str, ResolvedCamera]]:
