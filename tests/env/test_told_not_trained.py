@@ -241,6 +241,14 @@ def counts(env: Env) -> torch.Tensor:
     return COUNTS["calls"] * env.qpos("base")[:, 2]
 
 
+def nested(env: Env) -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.ones(1) for _ in range(env.num_envs)])
+
+
+def widens_after_a_step(env: Env) -> torch.Tensor:
+    return torch.zeros(env.num_envs, 2 + int(env.episode_step.max() > 0))
+
+
 def replaces(env: Env) -> torch.Tensor:
     env.episode_step = env.episode_step + 1
     return env.qpos("base")[:, 2]
@@ -251,6 +259,16 @@ WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
         CART,
         added("rewards", "own", reward(sparse, 0.1)),
         r"--env\.rewards\.own: sparse\(\) returned a sparse tensor; a reward is .*; append \.to_dense\(\)",
+    ),
+    "a nested tensor": (
+        CART,
+        added("rewards", "own", reward(nested, 0.1)),
+        r"--env\.rewards\.own: nested\(\) returned a nested tensor; a reward is one value per world",
+    ),
+    "an observation that gets a column in the first step": (
+        WALKER,
+        observed("own", observation(widens_after_a_step)),
+        r"--env\.observations\.actor\.own: has 3 columns now, and had 2",
     ),
     "a term that replaces what belongs to the environment": (
         WALKER,

@@ -60,6 +60,8 @@ def find_result_problem(kind: Kind, value: Any, num_envs: int, device: torch.dev
         return None if value is None else f"returned {_describe(value, num_envs)}; {wanted}"
     if not isinstance(value, torch.Tensor):
         return f"returned {_describe(value, num_envs)}; {wanted}"
+    if value.is_nested:
+        return f"returned a nested tensor; {wanted}"
     if value.layout is not torch.strided:
         return f"returned a sparse tensor; {wanted}; append .to_dense()"
     is_image = kind == "observation" and value.ndim == 4

@@ -68,6 +68,8 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
             size = _step_once(_shrink(config), guards, mirrored, wrong)
         except Exception as error:  # what follows from a term that is wrong; the term says more
             if not problems:
+                if isinstance(error, TypeError) and str(error).startswith("--env."):  # of a result that varies
+                    raise RequestError(str(error)) from error
                 no_memory = isinstance(error, RuntimeError) and "allocate" in str(error)  # of torch or Warp
                 if no_memory or isinstance(error, MemoryError):
                     raise RequestError(
