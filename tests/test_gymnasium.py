@@ -275,6 +275,25 @@ def run_program(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        (np.ones((4, 1), dtype=complex), "step: the actions are of torch.complex128; give real numbers"),
+        (torch.ones(4, 1).to_sparse(), r"sparse, nested or without data; give a dense tensor of shape \(4, 1\)"),
+        (torch.ones(4, 1, device="meta"), "cannot be read as a tensor|without data"),
+    ],
+    ids=["complex", "sparse", "meta"],
+)
+def test_actions_without_dense_real_numbers_are_refused(actions: object, words: str, env: TaskVectorEnv) -> None:
+    with pytest.raises(RequestError, match=words):
+        env.step(actions)
+    if isinstance(actions, torch.Tensor):
+        with pytest.raises(RequestError, match="sparse, nested or without data; give a dense tensor"):
+            env.env.step(actions)
+    with pytest.raises(RequestError, match="reset: options are 'mask'; give a dictionary"):
+        env.reset(options="mask")  # pyright: ignore[reportArgumentType]
+
+
 def test_a_closed_environment_makes_no_worlds() -> None:
     env = make()
     env.close()

@@ -113,6 +113,8 @@ class TaskVectorEnv(VectorEnv):
         """
         self._check_open("reset")
         super().reset(seed=seed)
+        if not isinstance(options, Mapping | None):
+            raise RequestError(f"reset: options are {options!r}; give a dictionary, such as {{'reset_mask': …}}")
         everywhere = torch.ones_like(self._ended)
         mask = (options or {}).get("reset_mask")
         if seed is not None:
@@ -198,7 +200,8 @@ class TaskVectorEnv(VectorEnv):
 
     def _read(self, name: str, value: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
         try:
-            return torch.as_tensor(value, dtype=dtype, device=self.env.device)
+            tensor = torch.as_tensor(value, device=self.env.device)
+            return tensor if dtype is None or tensor.is_complex() else tensor.to(dtype)
         except (RuntimeError, TypeError, ValueError) as error:
             raise RequestError(f"{name}: cannot be read as a tensor ({first_line_of(error)})") from error
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
 from playwright.sync_api import Browser
@@ -114,6 +115,19 @@ def test_the_scene_has_what_is_visible() -> None:
     rows, columns = ground["grid"].shape
     assert 8 <= 2 * ground["extent"][0] < 8.5
     assert rows * columns < model.hfield_nrow[0] * model.hfield_ncol[0] / 4
+
+
+def test_a_height_field_on_a_moving_body_moves_with_it() -> None:
+    field = '<hfield name="field" nrow="2" ncol="3" size="1 1 1 .1" elevation="0 1 0 1 0 1"/>'
+    model = mujoco.MjModel.from_xml_string(
+        f'<mujoco><asset>{field}</asset><worldbody><body name="tray"><joint name="hinge"/><geom size=".1"/>'
+        '<body name="top" pos="0 0 1"><joint name="slide" type="slide"/><inertial mass="1" pos="0 0 0" '
+        'diaginertia="1 1 1"/><geom type="hfield" hfield="field"/></body></body></worldbody></mujoco>'
+    )
+    scene = make_scene(model, model.qpos0)
+    (ground,) = make_grounds(model, model.qpos0[None], scene.bodies)
+    assert scene.bodies[ground["body"]] == model.body("top").id
+    assert ground["grid"].shape == (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ class _Builder:
         qpos = episode.arrays["qpos"][:: self._stride].astype(float)
         model = self._kinematics.model
         poses = body_poses(model, qpos, scene.bodies)
-        grounds = make_grounds(model, qpos)
+        grounds = make_grounds(model, qpos, scene.bodies)
         return {
             "frame_dt": self._env.step_dt * self._stride,
             "positions": pack(poses[:, :, :3]),
