@@ -242,6 +242,7 @@ def test_groups_and_images_are_a_dictionary() -> None:
         ({"autoreset_mode": "Disabled"}, "autoreset_mode='Disabled': give 'SameStep' or 'NextStep'"),
         ({"num_envs": 0}, "num_envs 0: must be a whole number, at least 1"),
         ({"num_envs": 2.5}, "num_envs 2.5: must be a whole number, at least 1"),
+        ({"num_envs": 10**12}, "num_envs 1000000000000: must be at most 2147483647"),
         ({"num_threads": 0}, "num_threads 0: must be a whole number, at least 1"),
         ({"engine": "Native"}, "--engine Native: choose from auto, native, warp"),
         ({"device": "gpu"}, "device gpu: "),

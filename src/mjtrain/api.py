@@ -255,6 +255,10 @@ def make_env(
     return _make_worlds(make_train_config(task, engine=engine), num_envs, device, num_threads, seed)
 
 
+_MOST_ENVS = 2**31 - 1
+"""Both engines count worlds in 32 bits."""
+
+
 def _make_worlds(
     config: TrainConfig, num_envs: int | None, device: "str | torch.device", num_threads: int | None, seed: int
 ) -> "Env":
@@ -265,6 +269,8 @@ def _make_worlds(
     threads = count_cores() if num_threads is None else num_threads
     for name, number, least in (("num_envs", size, 1), ("num_threads", threads, 1), ("seed", seed, 0)):
         _check_whole(name, number, least)
+    if size > _MOST_ENVS:
+        raise RequestError(f"num_envs {size}: must be at most {_MOST_ENVS}")
     config = replace(config, env=resolve_motions(config.env)[0], run=replace(config.run, num_envs=index(size)))
     check_seed("seed", seed)
     return make_worlds(RankContext(device=device, seed=index(seed), num_threads=index(threads)), config)
