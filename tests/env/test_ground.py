@@ -116,9 +116,7 @@ def test_an_evaluation_plays_every_level() -> None:
     task = load_task("Quadruped-Velocity-Rough").env
     terrain = replace(task.curriculum["terrain"], bounds=(0.0, 2.0))
     env = make_env(to_eval_config(replace(task, terrain=SMALL, curriculum={"terrain": terrain})), num_envs=96, seed=1)
-    field = env.engine.layout.height_field
-    assert field is not None
-    x = torch.tensor(field.spawns[:, 0, 0])
+    x = torch.tensor(make_height_field(SMALL).spawns[:, 0, 0])
     levels = (env.qpos("base")[:, 0:1] - x).abs().argmin(dim=1)
     assert levels.bincount(minlength=3).min() > 20  # about 32 each
 
