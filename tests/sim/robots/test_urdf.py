@@ -376,7 +376,7 @@ def test_limits_in_degrees_and_mimics_of_no_joint_are_said(tmp_path: Path) -> No
     )
     model, notes = import_leg(tmp_path, text)
     assert "ranges: more than two turns, as if in degrees; they are used in rad: hip (lower -90, upper 90)" in notes
-    assert "mimics: follower moves by itself, because joint k, which it mimics, is not in the file" in notes
+    assert "mimics: follower moves by itself, because k, which it mimics, is not the name of a revolute" in notes
     assert model.nu == 3
 
 
@@ -387,6 +387,32 @@ def test_a_mesh_is_found_whatever_its_path_is_written_like(name: str, tmp_path: 
     (tmp_path / "my part.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 2 3\nf 1 2 4\nf 1 3 4\nf 2 3 4\n")
     model, _ = import_leg(tmp_path, LEG.replace("package://hopper/base.dae", name))
     assert model.nmesh == 1
+
+
+def test_what_mujoco_does_not_read_may_be_anything(tmp_path: Path) -> None:
+    second = '<link name="cap"/><joint name="hip" type="fixed"><parent link="foot"/><child link="cap"/></joint></robot>'
+    odd = LEG.replace("</robot>", f'{second[:-8]}<gazebo reference="nan"><sensor rate="nan"/></gazebo></robot>')
+    model, _ = import_leg(tmp_path, odd.replace('velocity="9"', 'velocity="nan"'))
+    assert model.joint("hip").range.tolist() == [-1, 1]
+
+
+def test_the_link_of_an_error_is_not_named_where_the_line_has_several(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"in attribute 'size' Element 'box'$"):
+        import_leg(tmp_path, " ".join(LEG.replace('"0.3 0.2 0.1"', '"0,3 0,2 0,1"').split()))
+
+
+def test_a_mesh_in_upper_case_is_found_last_and_by_its_folders(tmp_path: Path) -> None:
+    corners = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\n"
+    for path in ("shell.obj", "left/foot.obj", "right/foot.obj"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(corners + "f 1 2 3\nf 1 2 4\nf 1 3 4\nf 2 3 4\n")
+    (tmp_path / "Shell.STL").write_text("is not read")
+    text = LEG.replace('<sphere radius="0.05"/>', '<mesh filename="package://renamed/Right/FOOT.obj"/>')
+    _, notes = import_leg(tmp_path, text)
+    assert f"package://renamed/Right/FOOT.obj is {tmp_path / 'right/foot.obj'}" in notes
+    (tmp_path / "out/hopper.xml").unlink()
+    _, notes = import_leg(tmp_path, text.replace("base.dae", "shell.dae"))
+    assert f"package://hopper/shell.dae is {tmp_path / 'shell.obj'}, and 1 more" in notes
 
 
 def test_a_pointer_of_git_lfs_is_named(tmp_path: Path) -> None:
@@ -401,6 +427,8 @@ def test_a_robot_called_dots_is_written_into_a_folder(tmp_path: Path, monkeypatc
     Path("hopper.urdf").write_text(LEG.replace('robot name="hopper"', 'robot name=".."'))
     robot, _ = import_urdf(Path("hopper.urdf"), ImportConfig())
     assert robot == Path("robot/robot.xml")
+    Path("hopper.urdf").write_text(LEG.replace('robot name="hopper"', 'robot name=""'))
+    assert import_urdf(Path("hopper.urdf"), ImportConfig())[0] == Path("hopper/hopper.xml")
 
 
 def test_meshes_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:

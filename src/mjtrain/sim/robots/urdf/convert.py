@@ -41,7 +41,7 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
     if problems := find_option_problems(config):
         raise RequestError.of(problems)
     spec, roots, notes = read_urdf(file, config)
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.modelname).strip(".") or "robot"
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.modelname or file.stem).strip(".") or "robot"
     out = Path(config.out or name) / f"{name}.xml"
     if out.exists():
         raise RequestError(f"{out}: exists; give another folder with --out")

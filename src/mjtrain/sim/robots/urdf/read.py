@@ -2,7 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,8 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str], list[st
         spec = mujoco.MjSpec.from_string(text)
     except ValueError as error:
         words = _name_owner(" ".join(str(error).split()), text)
-        if left := [
-            value for element in root.iter() for value in element.attrib.values() if re.search(r"\$[{(]", value)
-        ]:
+        values = (value for element in root.iter() for value in element.attrib.values())
+        if left := [value for value in values if "${" in value or "$(" in value]:
             words = f"has xacro expressions ({left[0]}); expand them first: xacro {file.name} > robot.urdf"
         raise RequestError(f"{file}: {words}") from error
     notes += settle_joints(root, spec)
@@ -55,9 +54,12 @@ def _name_owner(words: str, text: str) -> str:
     line = re.search(r", line (\d+)", words)
     if line is None:
         return words
-    before = "\n".join(text.splitlines()[: int(line.group(1))])
-    owners = re.findall(r"""<(link|joint)\s[^>]*?\bname="([^"]*)\"""", before)
-    return words.replace(line.group(), "") + (f", in {owners[-1][0]} {owners[-1][1]}" if owners else "")
+    lines = text.split("\n")[: int(line.group(1))]
+    named = re.compile(r"""<(link|joint|mujoco)\b(?:[^>]*?\sname="([^"]*)")?""")
+    if len(named.findall(lines[-1])) > 1:  # which of them is not known
+        return words.replace(line.group(), "")
+    kind, name = (named.findall("\n".join(lines)) or [("", "")])[-1]
+    return words.replace(line.group(), "") + (f", in {kind} {name}" if name else "")
 
 
 def is_urdf(file: Path) -> bool:
@@ -164,7 +166,7 @@ class _Meshes:
         """Yield where a mesh may be by its path."""
         package, relative = _split(name)
         folders = [self._folder, self._file.parent]
-        if package:
+        if package is not None:
             folders += [folder for folder in self._file.parents if folder.name == package]
             folders += [folder / package for folder in (self._folder, *self._file.parents)]
         if relative.name:
@@ -178,26 +180,27 @@ class _Meshes:
             self._by_name = {}
             for path in sorted(base.rglob("*")):
                 if path.is_file():
-                    for key in dict.fromkeys((path.name, path.name.casefold())):
-                        self._by_name.setdefault(key, []).append(path)
+                    self._by_name.setdefault(path.name.casefold(), []).append(path)
         relative = _split(name)[1]
         names = [relative, *(relative.with_suffix(suffix) for suffix in MESH_SUFFIXES if relative.name)]
-        names += [path.with_name(path.name.casefold()) for path in names if path.name]
-        return next((path for name in names if (path := self._nearest(name)) is not None), None)
+        tries = (self._nearest(name, spell) for spell in (str, str.casefold) for name in names)
+        return next((path for path in tries if path is not None), None)
 
-    def _nearest(self, relative: Path) -> Path | None:
+    def _nearest(self, relative: Path, spell: Callable[[str], str]) -> Path | None:
         """Return the file of this name whose path ends like the one in the URDF for the most parts."""
         assert self._by_name is not None
-        found = self._by_name.get(relative.name, [])
-        return max(found, key=lambda path: _count_equal_ends(path, relative), default=None)
+        wanted = Path(spell(str(relative)))
+        ends = {path: Path(spell(str(path))) for path in self._by_name.get(relative.name.casefold(), [])}
+        found = [path for path, end in ends.items() if end.name == wanted.name]
+        return max(found, key=lambda path: _count_equal_ends(ends[path], wanted), default=None)
 
 
-def _split(name: str) -> tuple[str, Path]:
-    """Split the name of a mesh into its package, which is empty if it names none, and the path."""
+def _split(name: str) -> tuple[str | None, Path]:
+    """Split the name of a mesh into its package, which is None if it is not a package:// URL, and the path."""
     if name.startswith("package://"):
         package, _, rest = name.removeprefix("package://").partition("/")
         return package, Path(rest)
-    return "", Path(name.removeprefix("file://"))
+    return None, Path(name.removeprefix("file://"))
 
 
 def _count_equal_ends(first: Path, second: Path) -> int:
