@@ -269,7 +269,7 @@ def _make_worlds(
     threads = count_cores() if num_threads is None else num_threads
     for name, number, least in (("num_envs", size, 1), ("num_threads", threads, 1), ("seed", seed, 0)):
         _check_whole(name, number, least)
-    if size > _MOST_ENVS:
+    if index(size) > _MOST_ENVS:
         raise RequestError(f"num_envs {size}: must be at most {_MOST_ENVS}")
     config = replace(config, env=resolve_motions(config.env)[0], run=replace(config.run, num_envs=index(size)))
     check_seed("seed", seed)

@@ -31,7 +31,7 @@ class CameraConfig:
     near_m: Annotated[float, MORE_THAN_0] = 0.01
     """Depths below this read as this, in m."""
 
-    far_m: Annotated[float, Range(most=1e9)] = 10.0
+    far_m: Annotated[float, Range(most=1e30)] = 10.0
     """Depths beyond this, and rays that hit nothing, read as this, in m."""
 
     classes: dict[str, tuple[str, ...]] = field(default_factory=dict)

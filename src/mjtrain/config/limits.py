@@ -85,10 +85,8 @@ class Ordered:
         if value is None or value[0] <= value[1]:
             return None
         low, high = value
-        wrong = (
-            "give two numbers," if math.isnan(low) or math.isnan(high) else "the first is more than the second; give"
-        )
-        return f"{low:g} {high:g}: {wrong} the lower bound first"
+        what = "the first is more than the second; give" if low > high else "give two numbers,"  # NaN
+        return f"{low:g} {high:g}: {what} the lower bound first"
 
 
 @dataclass(frozen=True, kw_only=True)

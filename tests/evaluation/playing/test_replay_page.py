@@ -109,7 +109,7 @@ def test_the_scene_has_what_is_visible() -> None:
     scene = make_scene(model, pose)
     assert {geom["shape"] for geom in scene.geoms} >= {"box", "cylinder", "sphere"}
     assert scene.follows == 0
-    (ground,) = make_grounds(model, pose[None])
+    (ground,) = make_grounds(model, pose[None], scene.bodies)
     assert ground["body"] == -1
     assert ground["square_m"] > 0
     rows, columns = ground["grid"].shape

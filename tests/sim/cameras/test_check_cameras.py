@@ -49,8 +49,8 @@ BEYOND_LIMITS = {
     "streams infrared: choose from rgb, depth, segmentation": {"streams": ("infrared",)},
     "near-m 0: must be more than 0": {"near_m": 0.0},
     "near-m nan: must be more than 0 and finite": {"near_m": float("nan")},
-    "far-m inf: must be at most 1e+09 and finite": {"far_m": float("inf")},
-    "far-m 1e+39: must be at most 1e+09": {"far_m": 1e39},
+    "far-m inf: must be at most 1e+30 and finite": {"far_m": float("inf")},
+    "far-m 1e+39: must be at most 1e+30": {"far_m": 1e39},
     "geom-groups 0 6: each must be at least 0 and at most 5": {"geom_groups": (0, 6)},
 }
 

@@ -211,10 +211,13 @@ def _allocate(name: str, num_envs: int, camera: CameraConfig, device: torch.devi
     try:
         return {stream: torch.zeros(shape, dtype=dtype, device=device) for stream, (shape, dtype) in shapes.items()}
     except RuntimeError as error:
+        if not any(word in str(error) for word in ("allocate", "overflow")):  # it is not about memory
+            raise
         size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in shapes.values())
         raise RequestError(
             f"--env.cameras.{name}: images of {camera.width} x {camera.height} pixels take {format_bytes(size)} for "
-            f"{num_envs} environments, which cannot be allocated; give a smaller width and height"
+            f"{num_envs} environments, which cannot be allocated; give a smaller width and height, or fewer "
+            "environments"
         ) from error
 
 

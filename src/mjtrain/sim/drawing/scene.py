@@ -33,9 +33,6 @@ _SHAPES = {
 }
 
 
-_NO_BODIES = np.empty(0, dtype=int)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Scene:
     """Visible parts of a model."""
@@ -64,7 +61,8 @@ def make_scene(model: mujoco.MjModel, qpos: np.ndarray) -> Scene:
     visible = list_visible(model)
     shown = [geom for geom in visible if _shape(model, geom) != "hfield"]
     moving = [geom for geom in shown if model.body_weldid[model.geom_bodyid[geom]] != 0]
-    bodies = np.unique([body for body in model.geom_bodyid[visible] if model.body_weldid[body]]).astype(int)
+    holding = model.geom_bodyid[visible]
+    bodies = np.unique(holding[model.body_weldid[holding] != 0]).astype(int)
     used = list(dict.fromkeys(int(model.geom_dataid[geom]) for geom in shown if _shape(model, geom) == "mesh"))
     base = find_base(model)
     root = int(model.jnt_bodyid[base]) if base >= 0 else -1
@@ -84,12 +82,12 @@ def make_scene(model: mujoco.MjModel, qpos: np.ndarray) -> Scene:
     )
 
 
-def make_grounds(model: mujoco.MjModel, positions: np.ndarray, bodies: np.ndarray = _NO_BODIES) -> list[dict[str, Any]]:
+def make_grounds(model: mujoco.MjModel, positions: np.ndarray, bodies: np.ndarray) -> list[dict[str, Any]]:
     """Return visible height fields, of a generated ground only the surroundings of the robot's path.
 
     Args:
         positions: qpos over a clip. Shape (frames, nq).
-        bodies: `Scene.bodies`. Without it, height fields on bodies that move are left out.
+        bodies: `Scene.bodies`. Shape (num_moving,).
 
     Returns:
         As `Scene.geoms`, with extent, the half sizes in x and y in m, and grid, heights in m of shape (rows, columns).
@@ -102,7 +100,6 @@ def make_grounds(model: mujoco.MjModel, positions: np.ndarray, bodies: np.ndarra
         | {"extent": model.hfield_size[model.geom_dataid[geom], :2].tolist(), "grid": _heights(model, geom)}
         for geom in list_visible(model)
         if _shape(model, geom) == "hfield"
-        and (not model.body_weldid[model.geom_bodyid[geom]] or model.geom_bodyid[geom] in bodies)
     ]
 
 
