@@ -79,8 +79,11 @@ def settle_joints(root: ET.Element, spec: Any) -> Iterator[str]:
 
 def is_lfs_pointer(path: Path) -> bool:
     """Whether a file is what Git LFS leaves in place of one that it has not fetched."""
-    with path.open("rb") as stream:
-        return stream.read(len(_LFS)) == _LFS
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(_LFS)) == _LFS
+    except OSError:  # MuJoCo says so when it reads the mesh
+        return False
 
 
 def _number(element: ET.Element | None, attribute: str) -> float:

@@ -54,12 +54,12 @@ def _name_owner(words: str, text: str) -> str:
     line = re.search(r", line (\d+)", words)
     if line is None:
         return words
-    lines = text.split("\n")[: int(line.group(1))]
+    words, lines = words.replace(line.group(), ""), text.split("\n")[: int(line.group(1))]
     named = re.compile(r"""<(link|joint|mujoco)\b(?:[^>]*?\sname="([^"]*)")?""")
     if len(named.findall(lines[-1])) > 1:  # which of them is not known
-        return words.replace(line.group(), "")
+        return words
     kind, name = (named.findall("\n".join(lines)) or [("", "")])[-1]
-    return words.replace(line.group(), "") + (f", in {kind} {name}" if name else "")
+    return words + (f", in {kind} {name}" if name else "")
 
 
 def is_urdf(file: Path) -> bool:
