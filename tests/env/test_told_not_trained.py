@@ -930,6 +930,13 @@ def test_a_learning_parameter_out_of_its_range_is_refused(problem: str) -> None:
     assert find_type_problems(AgentConfig, AGENTS[problem], "--agent") == [problem]
 
 
+def test_words_in_a_pair_that_may_be_none_are_not_numbers() -> None:
+    assert find_term_problems(observes("joint_positions", clip=("low", "high"))(ARM)) == [
+        "--env.observations.actor.joint_positions.clip: is the string 'low'; give a number",
+        "--env.observations.actor.joint_positions.clip: is the string 'high'; give a number",
+    ]
+
+
 RIGHT: dict[str, tuple[EnvConfig, Change]] = {
     "starts on another pose than the one in the ground": (
         WALKER,

@@ -34,13 +34,16 @@ def find_type_problems(kind: Any, value: Any, name: str, *, limits: bool = True)
             ]
         return _check_fields(kind, value, f"{name}.", limits=limits)
     if origin in (types.UnionType, typing.Union):
+        members = [member for member in arguments if member is not types.NoneType]
+        if value is None and len(members) < len(arguments):
+            return []
         alike = [
             member
-            for member in arguments
+            for member in members
             if (dataclasses.is_dataclass(member) and type(value) is member)
             or (typing.get_origin(member) is dict and isinstance(value, dict))
         ]
-        found = [find_type_problems(member, value, name, limits=limits) for member in alike or arguments]
+        found = [find_type_problems(member, value, name, limits=limits) for member in alike or members]
         return [] if [] in found else min(found, key=len)
     if origin is Literal:
         return [] if value in arguments else [f"{name} {value}: choose from {', '.join(map(str, arguments))}"]
