@@ -122,7 +122,7 @@ Factors = Annotated[tuple[float, float], Range(ordered=True, above=0)]
 """The same of a factor of something that is never zero, such as a mass."""
 
 Shares = Annotated[tuple[float, float], Range(ordered=True, least=0)]
-"""The same of a factor that may be zero, such as that of damping."""
+"""The same of what may be zero but not negative, such as a factor of damping or a time."""
 
 LINEAR_VELOCITY = Reads(
     what="a linear velocity in the frame of the body", types=("velocimeter",), relative_types=("framelinvel",)

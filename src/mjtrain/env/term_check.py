@@ -138,7 +138,7 @@ def find_unfit_names(config: EnvConfig) -> Iterator[str]:
 
 
 def _find_wrong_settings(config: EnvConfig) -> Iterator[str]:
-    """Yield what each field allows, and what does not fit with another one or has no effect."""
+    """Yield settings that their own fields allow, but that do not fit together or have no effect."""
     for group, terms in config.observations.items():
         if not terms:
             yield f"--env.observations.{group}: is empty; give at least one observation term"

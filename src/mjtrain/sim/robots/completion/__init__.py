@@ -25,8 +25,8 @@ def complete_robot(spec: Any, config: RobotConfig) -> None:
     """Change an `mujoco.MjSpec` in place. A config that only names a file changes nothing but nameless actuators.
 
     Raises:
-        RequestError: A value is of another type than its field, or a name is none of the robot's; the message names
-            the flag and what there is.
+        RequestError: A value is of another type than its field, a camera is out of the limits of its fields, or the
+            robot has no part of a name; the message names the flag and what would be right.
         ValueError: MuJoCo cannot compile the result.
     """
     problems = find_type_problems(RobotConfig, config, "--env.robot", limits=False)  # a run may have recorded others
