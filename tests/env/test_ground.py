@@ -205,3 +205,17 @@ def test_a_file_may_have_a_ground_and_its_names(kind: Literal["flat", "generated
 def test_ground_that_cannot_be_is_the_users_error(change: dict, message: str) -> None:
     with pytest.raises(RequestError, match=message):
         make_height_field(replace(SMALL, **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cell_m": np.array(0.1)}, r"--env.terrain.cell-m: is array\(0.1\); give a number"),
+        ({"friction": [1.0]}, r"--env.terrain.friction: is a list; give a number"),
+        ({"kinds": None}, r"--env.terrain.kinds: is None; give a tuple"),
+    ],
+)
+def test_ground_of_another_type_is_the_users_error(change: dict, message: str) -> None:
+    config = load_task("Quadruped-Velocity-Rough").env
+    with pytest.raises(RequestError, match=message):
+        make_env(replace(config, terrain=replace(SMALL, **change)))
