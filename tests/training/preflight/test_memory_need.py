@@ -55,6 +55,10 @@ def test_the_warm_start_counts() -> None:
     need = find_memory_need(config, size, None)
     assert need.imitation_bytes == 2 * 10 * 64 * (16 + 24)
     assert "51.2 kB for the warm start" in need.describe()
+    unnamed = replace(config, agent=replace(config.agent, obs_groups={}))
+    shapes = {"actor": (4,), "image": (3, 8, 8)}
+    seen = replace(size, shapes=shapes, group_bytes={"actor": 16, "image": 192})
+    assert find_memory_need(unnamed, seen, None).imitation_bytes == need.imitation_bytes
     algorithm = replace(config.agent.algorithm, warm_start=WarmStartConfig(controller="ik", num_steps=10**6))  # pyright: ignore[reportCallIssue]
     long = replace(config, agent=replace(config.agent, algorithm=algorithm))
     with pytest.raises(RequestError, match=r"; give fewer --agent\.algorithm\.warm-start\.num-steps"):

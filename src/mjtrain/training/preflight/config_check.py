@@ -139,11 +139,10 @@ def _find_unnamed_groups(agent: AgentConfig) -> Iterator[str]:
     Otherwise RSL-RL's PPO takes the group with the name of the network, or policy.
     """
     algorithm = agent.algorithm
-    names = ("actor", "critic")
     if isinstance(algorithm, ImitationConfig):
         names = ("actor",)
-    elif not (algorithm.symmetry_cfg.is_used or algorithm.warm_start.controller or algorithm.share_cnn_encoders):
-        return
+    else:
+        names = ("actor", "critic") if algorithm.symmetry_cfg.is_used else ()
     for name in names:
         if name not in agent.obs_groups:
             yield f"--agent.obs-groups.{name}: is missing; name the groups that this network reads"

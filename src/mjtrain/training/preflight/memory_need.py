@@ -116,7 +116,8 @@ def _imitation_bytes(config: TrainConfig, size: "TaskSize") -> int:
     if not find_imitated(config):
         return 0
     assert isinstance(agent.algorithm, PpoConfig)
-    kept = [name for name, shape in size.shapes.items() if len(shape) == 1 or name in agent.obs_groups["actor"]]
+    read = agent.obs_groups.get("actor", ("actor", "policy"))  # which RSL-RL takes where they are not named
+    kept = [name for name, shape in size.shapes.items() if len(shape) == 1 or name in read]
     seen = sum(size.group_bytes[name] for name in kept)
     return 2 * agent.algorithm.warm_start.num_steps * (seen + 4 * size.num_actions)
 

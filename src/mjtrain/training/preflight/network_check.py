@@ -49,8 +49,8 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
         if model.class_name not in _LIBRARY_MODELS:
             continue
         groups = {group: shapes[group] for group in agent.obs_groups.get(name, ()) if group in shapes}
-        # Which RSL-RL takes where it learns by PPO.
-        fallbacks = {name, "policy"} & shapes.keys() if isinstance(algorithm, PpoConfig) else set()
+        # Which RSL-RL takes where it learns by PPO. Encoders are shared by name.
+        fallbacks = {name, "policy"} & shapes.keys() if isinstance(algorithm, PpoConfig) and not shares else set()
         if name not in agent.obs_groups and not fallbacks:
             yield f"--agent.obs-groups.{name}: is missing; name the groups that this network reads"
             continue
@@ -160,7 +160,8 @@ def _find_sharing_problems(agent: AgentConfig, shapes: Mapping[str, Shape]) -> I
             yield f"{flag}: --agent.{name}.class-name is {model.class_name}; give CNNModel"
             return
     groups = {
-        name: set(_images({group: shapes[group] for group in agent.obs_groups[name]})) for name in ("actor", "critic")
+        name: set(_images({group: shapes[group] for group in agent.obs_groups.get(name, ())}))
+        for name in ("actor", "critic")
     }
     if groups["actor"] != groups["critic"]:
         read = [f"the {name} {' and '.join(sorted(there)) or 'none'}" for name, there in groups.items()]
