@@ -10,6 +10,7 @@ import torch
 
 from mjtrain.runs import checkpoint
 from mjtrain.runs.checkpoint import (
+    CheckpointError,
     checkpoint_path,
     find_valid_checkpoint,
     hold_checkpoint,
@@ -18,6 +19,7 @@ from mjtrain.runs.checkpoint import (
     prune_checkpoints,
     read_checkpoint,
     save_checkpoint,
+    taking_apart,
 )
 from mjtrain.runtime.errors import RequestError
 from support.commands import run
@@ -184,3 +186,22 @@ def test_threads_read_a_held_checkpoint_that_was_deleted(tmp_path: Path) -> None
     path.unlink()
     with ThreadPoolExecutor(8) as pool:
         assert all(data == whole for data in pool.map(lambda _: read_checkpoint(path), range(32)))
+
+
+def test_only_errors_that_follow_from_the_content_are_of_a_damaged_file() -> None:
+    path = Path("model_4.pt")
+    for error in (
+        RequestError("other networks"), torch.OutOfMemoryError("full"), torch.AcceleratorError("lost"),
+        torch.distributed.DistBackendError("rank 1 is gone"), OSError("no disk"), MemoryError(), KeyboardInterrupt(),
+    ):  # fmt: skip
+        with pytest.raises(type(error)) as raised, taking_apart({}, path):
+            raise error
+        assert raised.value is error
+    with pytest.raises(CheckpointError) as missing, taking_apart({}, path) as parts:
+        parts["optimizer"]
+    assert str(missing.value) == "checkpoint model_4.pt: is damaged: optimizer is missing"
+    with pytest.raises(CheckpointError) as other, taking_apart({}, path) as parts:
+        parts.get("counters", {})["steps"]
+    assert "is damaged: counters is not as a training saves it (KeyError: 'steps', at test_checkpoint" in str(
+        other.value
+    )

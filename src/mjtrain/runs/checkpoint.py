@@ -25,12 +25,12 @@ FORMAT = 1
 """Number of the format that is written today, under the key "format"."""
 
 
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    "learner": str,
-    "iter": int,
-    "infos": dict,
-    "last_episodes": dict,
-    "ranks": list,
+_KINDS: dict[str, tuple[type, ...]] = {
+    "learner": (str,),
+    "iter": (int,),
+    "infos": (dict,),
+    "last_episodes": (dict,),
+    "ranks": (list,),
     "learning_rate": (float, int),
 }
 """Types of what the training loop writes."""
@@ -162,10 +162,10 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
         raise CheckpointError(f"checkpoint {path}: has format {number}; this version reads format {FORMAT}{advice}")
     if content.get("infos", {}) is None:  # as RSL-RL's own runner writes it
         del content["infos"]
-    for key, kind in _KINDS.items():
-        if key in content and not isinstance(content[key], kind):
-            there, first = type(content[key]).__name__, kind[0] if isinstance(kind, tuple) else kind
-            raise CheckpointError(f"checkpoint {path}: is damaged: {key} is of type {there}, not {first.__name__}")
+    for key, kinds in _KINDS.items():
+        if key in content and not isinstance(content[key], kinds):
+            there = type(content[key]).__name__
+            raise CheckpointError(f"checkpoint {path}: is damaged: {key} is of type {there}, not {kinds[0].__name__}")
     return content
 
 
@@ -195,6 +195,8 @@ class Parts(dict[str, Any]):
 def taking_apart(content: Mapping[str, Any], path: Path) -> Iterator[Parts]:
     """Give the content of a checkpoint to a with block that takes it apart.
 
+    A RequestError of the block is passed on, and so is an error of the device or of the other ranks.
+
     Raises:
         CheckpointError: The block raised an exception that follows from content of another kind than was saved. The
             message names the part that was read last, the exception and where it was raised.
@@ -204,13 +206,13 @@ def taking_apart(content: Mapping[str, Any], path: Path) -> Iterator[Parts]:
     parts = Parts(content)
     try:
         yield parts
-    except (RequestError, torch.OutOfMemoryError):
-        raise
+    except (RequestError, torch.OutOfMemoryError, torch.AcceleratorError, torch.distributed.DistError):
+        raise  # no fault of the file: another start may succeed
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         part = next(reversed(parts.keys_read), "content")
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name}:{frame.lineno}"
-        is_missing = isinstance(error, KeyError) and part not in parts
+        is_missing = isinstance(error, KeyError) and error.args == (part,) and part not in parts
         wrong = "is missing" if is_missing else f"is not as a training saves it ({summarise(error)}, at {place})"
         raise CheckpointError(f"checkpoint {path}: is damaged: {part} {wrong}") from error
 

@@ -227,6 +227,26 @@ def test_a_policy_that_is_not_finite_stops_the_run_before_it_acts() -> None:
         mjtrain.launch(_train, config, 4, launch=CPU)
 
 
+class FullPpo(Ppo):
+    """Ppo whose networks find no room on the device."""
+
+    def load(self, *_: Any, **__: Any) -> bool:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_a_full_device_is_not_a_checkpoint_that_does_not_fit(tmp_path: Path) -> None:
+    config = small(num_envs=4)
+    algorithm = replace(config.agent.algorithm, class_name=f"{__name__}:FullPpo")
+    full = replace(config, agent=replace(config.agent, algorithm=algorithm))
+
+    def resume(context: RankContext) -> None:
+        make_runner(context, config).save(tmp_path / "model_0.pt", {"task": config.task})
+        make_runner(context, full).resume(tmp_path / "model_0.pt", config.task)
+
+    with pytest.raises(torch.OutOfMemoryError, match=r"^CUDA out of memory"):
+        mjtrain.launch(resume, launch=CPU)
+
+
 @pytest.mark.supports("training", task="Cartpole-Balance", engine="warp")
 @pytest.mark.gpu
 def test_a_resumed_optimiser_counts_its_steps_on_the_cpu(tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def load_networks(
         if rnd is not None:  # its step size is fixed, so that of the command
             content["rnd_optimizer_state_dict"]["param_groups"] = rnd.optimizer.state_dict()["param_groups"]
         algorithm.load(content, parts, strict=True)
+    except (torch.OutOfMemoryError, torch.AcceleratorError):
+        raise  # no fault of the file
     except (RuntimeError, KeyError, ValueError) as error:
         reason = next(iter(str(error).splitlines()[1:]), str(error)).strip()  # torch lists problems below a heading
         raise RequestError(f"checkpoint {path}: does not fit the networks of this run ({reason})") from error
