@@ -295,3 +295,9 @@ def test_something_else_in_the_place_of_a_file_is_named(
     with pytest.raises(RequestError) as error, claim_run_dir(tmp_path):
         pass
     assert str(error.value) == f"--resume {tmp_path}: {words}"
+
+
+def test_metrics_may_be_a_link_to_a_file_that_is_not_made_yet(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to(tmp_path / "elsewhere.jsonl")
+    with claim_run_dir(tmp_path):
+        pass

@@ -21,7 +21,7 @@ from pathlib import Path
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import METRICS_FILE
 from mjtrain.runtime.file_locks import is_locked, lock, open_lock_file, unlock
-from mjtrain.runtime.files import read_regular
+from mjtrain.runtime.files import is_something_else, read_regular
 
 LOCK_FILE = ".lock"
 
@@ -102,13 +102,12 @@ def claim_run_dir(run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _check_places(run_dir: Path) -> None:
     """Refuse a run in which something else has the place of a file or a folder that a training writes."""
     code, params = run_dir / "code", run_dir / "params"
-    folders = (params, run_dir / "data", code, code / "previous")
-    for path in folders:
-        if os.path.lexists(path) and not path.is_dir():
+    for path in (params, run_dir / "data", code, code / "previous"):
+        if is_something_else(path, stat.S_ISDIR) or (path.is_symlink() and not path.exists()):
             raise RequestError(f"--resume {run_dir}: {path.relative_to(run_dir)} is not a folder; remove it")
     copies = (path for path in code.rglob("*.py") if path.is_dir())  # anything else is replaced
-    for path in (run_dir / METRICS_FILE, *params.glob("*.yaml"), *copies):
-        if os.path.lexists(path) and not path.is_file():
+    for path in (run_dir / LOCK_FILE, run_dir / METRICS_FILE, *params.glob("*.yaml"), *copies):
+        if is_something_else(path):
             raise RequestError(f"--resume {run_dir}: {path.relative_to(run_dir)} is not a regular file; remove it")
 
 
@@ -121,8 +120,6 @@ def _open_locked(path: Path) -> tuple[int, tuple[str, ...]]:
                 raise
             raise RequestError(f"--resume {path.parent}: {path.name} cannot be written ({error.strerror})") from error
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise RequestError(f"--resume {path.parent}: {path.name} is not a regular file; remove it")
             notices = _lock(descriptor, path.parent)
             if path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor)):
                 return descriptor, notices

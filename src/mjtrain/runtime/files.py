@@ -32,6 +32,25 @@ def find_file_problem(path: Path) -> str | None:
     return "is a folder; give a file" if path.is_dir() else "no such file"
 
 
+def is_something_else(path: Path, is_kind: Callable[[int], bool] = stat.S_ISREG) -> bool:
+    """Tell whether a path exists and leads to something else than a regular file, such as a pipe, or to itself.
+
+    Args:
+        is_kind: Tells by its mode what it should be.
+
+    Raises:
+        OSError: Its file system does not respond.
+    """
+    try:
+        return not is_kind(path.stat().st_mode)  # Path.is_file of Python 3.14 says False of such a file system
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return True
+
+
 def shorten(path: Path) -> Path:
     """Return a path as a message shows it: relative if it is below the working directory."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -95,6 +95,9 @@ def test_something_else_in_the_place_of_the_file_is_named(tmp_path: Path) -> Non
         with pytest.raises(RequestError, match=r"^--sweep-dir .*: its study.jsonl is not a regular file; remove it"):
             open_study(tmp_path)
         path.rename(tmp_path / "aside") if path.is_dir() else path.unlink()
+    path.symlink_to(tmp_path / "elsewhere.jsonl")  # where the journal is to be written
+    open_study(tmp_path)
+    assert (tmp_path / "elsewhere.jsonl").read_text()
 
 
 def test_a_record_of_another_type_is_another_sweep(tmp_path: Path) -> None:

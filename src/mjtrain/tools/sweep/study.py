@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.file_locks import lock
-from mjtrain.runtime.files import replacing
+from mjtrain.runtime.files import is_something_else, replacing
 from mjtrain.tools.sweep.plan import JOURNAL, PICTURE, SweepPlan
 from mjtrain.tools.sweep.results import State, TrialResult
 from mjtrain.tools.sweep.space import Parameter, Value
@@ -87,7 +87,7 @@ class Study:
         self._plan = plan
         self._halving = SuccessiveHalving(plan)
         path, identity = str(plan.folder / JOURNAL), plan.identity()
-        if os.path.lexists(path) and not (plan.folder / JOURNAL).is_file():
+        if is_something_else(plan.folder / JOURNAL):
             raise RequestError(
                 f"--sweep-dir {plan.folder}: its {JOURNAL} is not a regular file; remove it, or give another folder"
             )

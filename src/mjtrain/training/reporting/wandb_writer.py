@@ -18,7 +18,7 @@ ID_FILE = "wandb_run_id"
 """File in the run directory with the id of the W&B run."""
 
 _NOT_IN_IDS = ":;,#?/'"
-"""What W&B allows in no id."""
+"""Characters that W&B refuses in an id."""
 
 INIT_TIMEOUT_S = 30.0
 """Longest wait for W&B's server at the start of a run; without an answer the run is recorded offline."""
