@@ -10,6 +10,7 @@ import io
 import os
 import re
 import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
@@ -169,6 +170,10 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
     return content
 
 
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+"""Folders of installed modules."""
+
+
 class Parts(dict[str, Any]):
     """The content of a checkpoint, which notes which of its keys are read."""
 
@@ -195,7 +200,7 @@ class Parts(dict[str, Any]):
 def taking_apart(content: Mapping[str, Any], path: Path) -> Iterator[Parts]:
     """Give the content of a checkpoint to a with block that takes it apart.
 
-    A RequestError of the block is passed on, and so is an error of the device or of the other ranks.
+    A RequestError of the block is passed on, and so is an error of the device, of the other ranks or of a user's code.
 
     Raises:
         CheckpointError: The block raised an exception that follows from content of another kind than was saved. The
@@ -209,9 +214,13 @@ def taking_apart(content: Mapping[str, Any], path: Path) -> Iterator[Parts]:
     except (RequestError, torch.OutOfMemoryError, torch.AcceleratorError, torch.distributed.DistError):
         raise  # no fault of the file: another start may succeed
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        part = next(reversed(parts.keys_read), "content")
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(frame.filename).name}:{frame.lineno}"
+        frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+        file = Path(frame.f_code.co_filename)
+        if not frame.f_globals.get("__name__", "").startswith("mjtrain") and not any(
+            map(file.is_relative_to, _LIBRARIES)
+        ):
+            raise  # of a user's own algorithm or network, whose author needs the traceback
+        part, place = next(reversed(parts.keys_read), "content"), f"{file.name}:{line}"
         is_missing = isinstance(error, KeyError) and error.args == (part,) and part not in parts
         wrong = "is missing" if is_missing else f"is not as a training saves it ({summarise(error)}, at {place})"
         raise CheckpointError(f"checkpoint {path}: is damaged: {part} {wrong}") from error
