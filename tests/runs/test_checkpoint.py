@@ -199,6 +199,10 @@ def test_only_errors_that_follow_from_the_content_are_of_a_damaged_file() -> Non
         with pytest.raises(type(error)) as raised, taking_apart({}, path):
             raise error
         assert raised.value is error
+    code = compile("def load(): [][0]", "task.py", "exec")
+    exec(code, task := {"__name__": "mjtrain_task_mine"})  # as `catalog.file_module` names the file of a task
+    with pytest.raises(IndexError), taking_apart({}, path):
+        task["load"]()
     with pytest.raises(CheckpointError) as missing, taking_apart({}, path) as parts:
         parts["optimizer"]
     assert str(missing.value) == "checkpoint model_4.pt: is damaged: optimizer is missing"

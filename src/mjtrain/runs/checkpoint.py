@@ -216,9 +216,8 @@ def taking_apart(content: Mapping[str, Any], path: Path) -> Iterator[Parts]:
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
         file = Path(frame.f_code.co_filename)
-        if not frame.f_globals.get("__name__", "").startswith("mjtrain") and not any(
-            map(file.is_relative_to, _LIBRARIES)
-        ):
+        is_own = frame.f_globals.get("__name__", "").partition(".")[0] in ("mjtrain", "mjtrain_learners")
+        if not is_own and not any(map(file.is_relative_to, _LIBRARIES)):
             raise  # of a user's own algorithm or network, whose author needs the traceback
         part, place = next(reversed(parts.keys_read), "content"), f"{file.name}:{line}"
         is_missing = isinstance(error, KeyError) and error.args == (part,) and part not in parts
