@@ -112,13 +112,16 @@ def test_robots_start_on_the_patch_of_their_level(engine: str) -> None:
     assert (above < 0.45).all()
 
 
-def test_an_evaluation_plays_every_level() -> None:
+@pytest.mark.parametrize(("highest", "played"), [(2.0, 3), (1.5, 2)])
+def test_an_evaluation_plays_every_level(highest: float, played: int) -> None:
     task = load_task("Quadruped-Velocity-Rough").env
-    terrain = replace(task.curriculum["terrain"], bounds=(0.0, 2.0))
+    terrain = replace(task.curriculum["terrain"], bounds=(0.0, highest))
     env = make_env(to_eval_config(replace(task, terrain=SMALL, curriculum={"terrain": terrain})), num_envs=96, seed=1)
     x = torch.tensor(make_height_field(SMALL).spawns[:, 0, 0])
     levels = (env.qpos("base")[:, 0:1] - x).abs().argmin(dim=1)
-    assert levels.bincount(minlength=3).min() > 20  # about 32 each
+    counts = levels.bincount(minlength=3)
+    assert counts[:played].min() > 20  # about 32 each, or 48
+    assert counts[played:].sum() == 0  # a level that no training reaches
 
 
 def kinds_below(env: Env) -> list[int]:

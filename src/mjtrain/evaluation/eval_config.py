@@ -27,7 +27,7 @@ def to_eval_config(
 
     def spread(name: str, term: CurriculumTerm) -> CurriculumTerm:
         low, high = term.bounds
-        levels = (low, high + 1) if name in whole else (low, high)
+        levels = (low, high // 1 + 1) if name in whole else (low, high)
         return replace(term, func=keep_level, params={}, initial=levels, bounds=levels)
 
     off = {mode for mode, kept in (("interval", pushes), ("startup", randomization)) if not kept}
