@@ -75,13 +75,13 @@ def test_a_function_that_leaves_this_process_has_failed(error: BaseException, ca
     assert '"how": "failed"' in (tmp_path / "metrics.jsonl").read_text()
 
 
-@pytest.mark.parametrize(("forks", "status"), [(False, 1), (True, 0)])
+@pytest.mark.parametrize(("given", "forks", "status"), [(0, False, 1), (256, False, 1), (0, True, 0)])
 def test_a_function_that_ends_this_process_with_status_0_has_failed(
-    capfd: pytest.CaptureFixture[str], forks: bool, status: int
+    capfd: pytest.CaptureFixture[str], given: int, forks: bool, status: int
 ) -> None:
     def leave(context: RankContext) -> None:
         if not forks or os.fork() == 0:  # a child that has nothing to do with the training ends as it wants to
-            os._exit(0)
+            os._exit(given)  # the kernel makes 256, as of a `waitpid`, a status of 0
         assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 
     process = multiprocessing.get_context("fork").Process(target=mjtrain.launch, args=(leave,), kwargs={"launch": CPU})
@@ -89,7 +89,7 @@ def test_a_function_that_ends_this_process_with_status_0_has_failed(
     process.join(patience(60))
     assert process.exitcode == status
     told = capfd.readouterr().err
-    assert ("FAILED: rank 0" in told and "called os._exit(0) before finishing" in told) == (not forks)
+    assert ("FAILED: rank 0" in told and f"called os._exit({given}) before finishing" in told) == (not forks)
 
 
 def test_the_signal_that_kills_the_agent_is_named() -> None:

@@ -118,8 +118,10 @@ def _failing_exits(record: Callable[[str, str], Failure]) -> Iterator[None]:
     pid, leave_process = os.getpid(), os._exit
 
     def end(status: int) -> NoReturn:
-        if status == 0 and os.getpid() == pid:  # a process that was forked from this one ends as it wants to
-            failure = record("called os._exit(0) before finishing", "".join(traceback.format_stack()[:-1]))
+        # The kernel keeps 8 bits. A process that was forked from this one ends as it wants to.
+        if status & 0xFF == 0 and os.getpid() == pid:
+            stack = shorten("".join(traceback.format_stack()[:-1]))
+            failure = record(f"called os._exit({status}) before finishing", stack)
             write_to_stderr(failure.describe())
             status = 1
         leave_process(status)
