@@ -269,6 +269,12 @@ def test_what_follows_from_the_agents_config() -> None:
         ("--num-workers 2", "kl_threshold: 0.1", "--learner-config kl_threshold 0.1: would end the epochs of 2 ranks"),
         ("--agent.algorithm.num-mini-batches 97", "", "num-mini-batches 97: some have one sample, "),
         ("--agent.num-steps-per-env 1", "mini_batches: 5", "--learner-config mini_batches 5: some have one sample, "),
+        (
+            "--num-envs 1 --agent.num-steps-per-env 1 --agent.algorithm.num-mini-batches 1 "
+            "--agent.actor.no-obs-normalization --agent.critic.no-obs-normalization",
+            "",
+            "--agent.num-steps-per-env 1: a rollout of 1 env has one sample, ",
+        ),
     ],
 )
 def test_what_has_no_counterpart_is_one_line(

@@ -2,7 +2,7 @@
 
 import logging
 
-from mjtrain.learning import RankContext, TrainConfig
+from mjtrain.learning import RankContext, RequestError, TrainConfig
 from mjtrain_learners.mlp_library import MlpLibrary, check_agent, check_settings, environment
 from mjtrain_learners.skrl_settings import OWN_SETTINGS, check_mini_batches, check_own
 
@@ -46,6 +46,11 @@ class SkrlOnTorch(SkrlLibrary):
         check_settings(config.learner.settings, OWN_SETTINGS, "skrl")
         check_own(config.agent, config.learner.settings, config.num_envs, world_size)
         check_mini_batches(config.agent, config.learner.settings, config.num_envs, world_size)
+        if config.num_envs * config.agent.num_steps_per_env * world_size < 2:
+            raise RequestError(
+                f"--agent.num-steps-per-env {config.agent.num_steps_per_env}: a rollout of 1 env has one sample, whose "
+                "advantage cannot be normalised; give more steps or environments"
+            )
         return notes
 
 
