@@ -1,8 +1,11 @@
 """The tables of term functions in docs/terms.md, read from their signatures and docstrings."""
 
+import functools
 import importlib
 import inspect
+import operator
 import re
+import types
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -130,12 +133,21 @@ def _declare(function: Callable[..., Any], parameter: inspect.Parameter) -> str:
     annotation = parameter.annotation
     if isinstance(annotation, str):  # of a module with `from __future__ import annotations`
         annotation = eval(annotation, inspect.unwrap(function).__globals__)
-    annotation = typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
+    annotation = _without_limits(annotation)
     kind = getattr(annotation, "__name__", None)
     if kind is None or "[" in str(annotation) or "|" in str(annotation):
         kind = str(annotation).replace("typing.", "")
     default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
     return f"{parameter.name}: {kind}{default}"
+
+
+def _without_limits(annotation: Any) -> Any:
+    """Return a type without what `Annotated` says of it, also within `| None`."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return typing.get_args(annotation)[0]
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return functools.reduce(operator.or_, map(_without_limits, typing.get_args(annotation)))
+    return annotation
 
 
 def _tell_kind(where: str, subject: str, name: str, shape: list[str], is_boolean: bool) -> str:
