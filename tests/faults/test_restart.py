@@ -64,14 +64,24 @@ def test_a_wrong_request_is_not_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     folder = tmp_path / "logs"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", getattr(request, "param", "size=1m"), "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("no file system can be mounted here")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("small_disk", ["nr_inodes=3", "nr_inodes=6"], indirect=True)
+def test_a_disk_without_room_for_a_new_run_keeps_nothing_of_it(tmp_path: Path, small_disk: Path) -> None:
+    """With 3 there is no room for the claim of the run directory, and with 6 for its records."""
+    outcome = training(tmp_path, ranks=1).finish(since=0.0)
+    assert outcome.status == 1
+    assert outcome.stderr.splitlines()[-1].endswith(": cannot be written (No space left on device)")
+    assert "Traceback" not in outcome.stderr
+    assert list(small_disk.iterdir()) == []
 
 
 EVERY_ITERATION = ["--agent.save-interval", "1", "--max-iterations", "10"]

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from mjtrain.runs.run_dir import NotWrittenError
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import METRICS_FILE
 from mjtrain.runtime.file_locks import is_locked, lock, open_lock_file, unlock
@@ -67,6 +68,10 @@ def claim_run_dir(run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
 
     Yields:
         The session of the claim, see `Holder`; and lines for the user.
+
+    Raises:
+        RequestError: Another process trains there, or something else has the place of a file.
+        NotWrittenError: The claim could not be recorded.
     """
     _check_places(run_dir)
     path = run_dir / LOCK_FILE
@@ -78,9 +83,12 @@ def claim_run_dir(run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         started = datetime.now().astimezone().isoformat(timespec="seconds")
         holder = Holder(host=socket.gethostname(), pid=pid, started=started, session=secrets.token_hex(8))
         try:
-            _write(descriptor, holder)
+            try:
+                _write(descriptor, holder)
+            except OSError as error:
+                raise NotWrittenError(f"{path}: cannot be written ({error.strerror})") from error
             yield holder.session, notices
-        except RequestError:
+        except (RequestError, NotWrittenError):
             with contextlib.suppress(OSError):
                 if is_new:
                     path.unlink()
@@ -117,7 +125,7 @@ def _open_locked(path: Path) -> tuple[int, tuple[str, ...]]:
             descriptor = open_lock_file(path)
         except OSError as error:
             if error.errno not in _REFUSALS:
-                raise
+                raise NotWrittenError(f"{path}: cannot be written ({error.strerror})") from error
             raise RequestError(f"--resume {path.parent}: {path.name} cannot be written ({error.strerror})") from error
         try:
             notices = _lock(descriptor, path.parent)

@@ -10,7 +10,14 @@ from mjtrain.config import TrainConfig
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, load_checkpoint, taking_apart
 from mjtrain.runs.learner import check_same_learner
 from mjtrain.runs.robot import check_robot_file
-from mjtrain.runs.run_dir import experiment_dir, make_run_dir, name_run_dir, read_recorded, removing_on_refusal
+from mjtrain.runs.run_dir import (
+    experiment_dir,
+    make_run_dir,
+    name_run_dir,
+    read_recorded,
+    removing_empty,
+    removing_on_refusal,
+)
 from mjtrain.runs.search import RunSearch, find_run_to_resume, find_runs
 from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
 from mjtrain.runs.storage.store import StorageError, StorageRefusedError, check_url, is_url, local_folder
@@ -152,8 +159,9 @@ def _make_new(config: TrainConfig, *notices: str) -> FoundRun:
 
 def _make(config: TrainConfig, *notices: str) -> FoundRun:
     folder = experiment_dir(config)
-    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    run_dir = make_run_dir(config)
+    missing = tuple(parent for parent in (folder, *folder.parents) if not parent.exists())
+    with removing_empty(missing):  # as where there is no room for the last one
+        run_dir = make_run_dir(config)
     return FoundRun(run_dir=run_dir, made=(run_dir, *missing), notices=notices)
 
 

@@ -16,7 +16,7 @@ from mjtrain.config import TrainConfig
 from mjtrain.config.functions import with_default_params
 from mjtrain.env.catalog import folder_name
 from mjtrain.runs.plain_yaml import parse_yaml, read_yaml, to_yaml
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import filling, find_partials, remove_partials, sync_folder, write_whole
 
 _COMPARED_BY_CONTENT = {"env.robot.file", "env.robot.spec"}
@@ -24,6 +24,21 @@ _COMPARED_BY_CONTENT = {"env.robot.file", "env.robot.spec"}
 
 _LOGS = "torchrunx"
 """Folder in a run directory for the logs of its ranks, which are the first that a start writes there."""
+
+
+class NotWrittenError(OutsideError):
+    """A run directory cannot be written now, as on a full disk."""
+
+
+@contextmanager
+def naming_unwritable(run_dir: Path) -> Iterator[None]:
+    """Turn an OSError of the with block about a file in a run directory into a `NotWrittenError`."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error.filename, str) and not Path(error.filename).is_relative_to(run_dir):
+            raise  # as of a file that is copied
+        raise NotWrittenError(f"{run_dir}: cannot be written ({error.strerror or error})") from error
 
 
 def name_run_dir(config: TrainConfig) -> Path:
@@ -189,6 +204,21 @@ def removing_on_refusal(
         raise
 
 
+@contextmanager
+def removing_empty(made: tuple[Path, ...]) -> Iterator[None]:
+    """Remove directories that this command has made, the deepest first, if they are empty after a with block."""
+    try:
+        yield
+    finally:
+        _remove_empty(made)
+
+
+def _remove_empty(made: tuple[Path, ...]) -> None:
+    for folder in made:
+        with contextlib.suppress(OSError):  # another run is there
+            folder.rmdir()
+
+
 def _list_logs(run_dir: Path) -> list[Path]:
     """List what a start writes before a rank accepts the request; what others put into the run is none of that."""
     logs = run_dir / _LOGS
@@ -202,6 +232,4 @@ def _remove(run_dir: Path, before: set[Path], made: tuple[Path, ...]) -> None:
         for path in sorted(set(_list_logs(run_dir)) - before, reverse=True):  # what is in a folder before the folder
             with contextlib.suppress(OSError):
                 path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-    for folder in made:
-        with contextlib.suppress(OSError):  # another run is there
-            folder.rmdir()
+    _remove_empty(made)

@@ -212,11 +212,11 @@ def _is_replaced(place: Path) -> bool:
 
 @contextlib.contextmanager
 def saying_where(flag: str, path: str | Path) -> Iterator[None]:
-    """Turn an OSError of the with block into an `OutsideError` that begins with the flag that names a file."""
+    """Turn an OSError of the with block into an `OutsideError` that begins with the flag, if any, that names a file."""
     try:
         yield
     except OSError as error:
-        raise OutsideError(f"{flag} {path}: cannot be written ({error.strerror or error})") from error
+        raise OutsideError(f"{flag} {path}: cannot be written ({error.strerror or error})".lstrip()) from error
 
 
 def sync_folder(folder: Path) -> None:

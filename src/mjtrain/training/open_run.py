@@ -15,7 +15,7 @@ from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint,
 from mjtrain.runs.claim import check_claim, claim_run_dir
 from mjtrain.runs.resume import FoundRun, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
-from mjtrain.runs.run_dir import list_changes, removing_on_refusal
+from mjtrain.runs.run_dir import NotWrittenError, list_changes, removing_empty, removing_on_refusal
 from mjtrain.runs.sources import find_copies, list_code, list_code_changes, list_data_changes
 from mjtrain.runs.storage.store import is_url
 from mjtrain.runs.training_run import TrainingRun, read_git_state
@@ -43,7 +43,11 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
     """
     found = find_or_make_run(request.config) if previous is None else _reopen(previous)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")
-    with claim_run_dir(found.run_dir) as (session, notices), removing_on_refusal(found.run_dir, found.made, started):
+    with (
+        removing_empty(found.made),  # as where a full disk has no room for the claim
+        claim_run_dir(found.run_dir) as (session, notices),
+        removing_on_refusal(found.run_dir, found.made, started, (RequestError, NotWrittenError)),
+    ):
         run, lines = _make_run(request, found, previous, started, session)
         if run.restarted:
             cause = f"started again from outside{mark_injected(run.run_dir)}"

@@ -15,7 +15,7 @@ from mjtrain.learning.learner import Learner
 from mjtrain.learning.registry import make_learner
 from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, set_damaged_aside
 from mjtrain.runs.claim import begin_start, check_claim
-from mjtrain.runs.run_dir import remove_leftovers
+from mjtrain.runs.run_dir import naming_unwritable, remove_leftovers
 from mjtrain.runs.storage.fetch import fetch_checkpoint
 from mjtrain.runs.storage.owner import TakenError, take_url
 from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, is_url
@@ -73,8 +73,9 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
             begin_start(run.run_dir, run.session, context.restarts)
             files.guards[run.run_dir] = partial(check_claim, run.run_dir, run.session, context.restarts)
             stack.callback(files.guards.pop, run.run_dir, None)
-            remove_leftovers(run.run_dir)
-            notices += record_run(run, config, context.left_out)
+            with naming_unwritable(run.run_dir):
+                remove_leftovers(run.run_dir)
+                notices += record_run(run, config, context.left_out)
             notices += set_damaged_aside(run.run_dir, learner.iteration)
             report = stack.enter_context(RunReport(config, run.run_dir, learner.iteration, last_iteration))
             for notice in notices:

@@ -3,6 +3,7 @@
 import errno
 import itertools
 import json
+import os
 import resource
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from mjtrain.api import make_train_config
 from mjtrain.launcher import NotSavedError
+from mjtrain.runtime.errors import OutsideError
 from mjtrain.runtime.event_log import write_event
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.open_run import naming_last_checkpoint, saved_iteration
@@ -172,6 +174,24 @@ def test_lines_are_removed_without_room_for_another_file(tmp_path: Path, monkeyp
     monkeypatch.setattr(writers, "write_whole", refuse)
     JsonlWriter(path, 1).close()
     assert path.read_text() == '{"iteration": 1}\n{"event": "restart"}\n'
+
+
+def test_metrics_that_have_become_read_only_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)  # another user may not come here from the root
+    path, user = Path("run", "metrics.jsonl"), os.geteuid()
+    path.parent.mkdir()
+    path.write_text('{"iteration": 1}\n{"iteration": 2}\n')
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    try:
+        os.seteuid(65534 if user == 0 else user)  # root may write every file
+        with pytest.raises(OutsideError) as error:
+            JsonlWriter(path, 1)
+    finally:
+        os.seteuid(user)
+        path.parent.chmod(0o755)
+    assert str(error.value) == "run/metrics.jsonl: cannot be written (Permission denied)"
 
 
 def test_tensorboard_does_not_make_a_run_directory_that_is_missing(tmp_path: Path) -> None:

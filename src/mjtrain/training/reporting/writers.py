@@ -14,7 +14,7 @@ from typing import Any
 
 from mjtrain.config import TrainConfig
 from mjtrain.runtime.event_log import METRICS_FILE, append_line, describe_skipped, parse_line
-from mjtrain.runtime.files import describe_absence, write_whole
+from mjtrain.runtime.files import describe_absence, saying_where, write_whole
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.log_writer import LogWriterAdapter, TrackioWriter
 from mjtrain.training.reporting.wandb_writer import WandbWriter
@@ -34,12 +34,14 @@ class JsonlWriter(Writer):
             self.num_broken = sum(row is None and line.endswith(b"\n") for line, row in rows)
             kept = [line for line, row in rows if row and ("event" in row or row["iteration"] <= first_iteration)]
             content = b"".join(line.rstrip(b"\r\n") + b"\n" for line in kept)
-            try:
-                write_whole(path, content)
-            except OSError:  # a full disk has no room for another file, and ends no restart
-                _shorten(path, content)
+            with saying_where("", path):
+                try:
+                    write_whole(path, content)
+                except OSError:  # a full disk has no room for another file, and ends no restart
+                    _shorten(path, content)
         self._path = path
-        self._file = path.open("a+b", buffering=0)
+        with saying_where("", path):  # as where the run directory has become read-only
+            self._file = path.open("a+b", buffering=0)
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Append a line; numbers that JSON does not have become null.
