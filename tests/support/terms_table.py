@@ -136,7 +136,7 @@ def _declare(function: Callable[..., Any], parameter: inspect.Parameter) -> str:
     annotation = _without_limits(annotation)
     kind = getattr(annotation, "__name__", None)
     if kind is None or "[" in str(annotation) or "|" in str(annotation):
-        kind = str(annotation).replace("typing.", "")
+        kind = re.sub(r"^Optional\[(.*)\]$", r"\1 | None", str(annotation).replace("typing.", ""))
     default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
     return f"{parameter.name}: {kind}{default}"
 
