@@ -138,7 +138,7 @@ def test_a_recorded_run_with_what_is_refused_today_plays(tmp_path: Path, capsys:
     assert "play: --env.robot.lights.lamp.diffuse 3 1 1: each must be at least 0" in capsys.readouterr().err
     for change, problem in (
         ({"decimation": 0}, "--env.decimation 0: must be at least 1"),
-        ({"robot.sensors.frame.data": None}, "--env.robot.sensors.frame.data None: only type contact uses it"),
+        ({"robot.sensors.frame.data": None}, "--env.robot.sensors.frame.data: is None; give a tuple"),
     ):
         record(run_dir, change)  # no run can have been trained so
         run = find_trained_run("Arm-Lift-Cube", run=str(run_dir))
