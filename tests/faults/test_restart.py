@@ -76,7 +76,7 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
 
 @pytest.mark.parametrize("small_disk", ["nr_inodes=3", "nr_inodes=6"], indirect=True)
 def test_a_disk_without_room_for_a_new_run_keeps_nothing_of_it(tmp_path: Path, small_disk: Path) -> None:
-    """With 3 there is no room for the claim of the run directory, and with 6 for its records."""
+    """3 inodes do not suffice for the claim of the run directory, and 6 do not for its records."""
     outcome = training(tmp_path, ranks=1).finish(since=0.0)
     assert outcome.status == 1
     assert outcome.stderr.splitlines()[-1].endswith(": cannot be written (No space left on device)")

@@ -160,7 +160,7 @@ def _make_new(config: TrainConfig, *notices: str) -> FoundRun:
 def _make(config: TrainConfig, *notices: str) -> FoundRun:
     folder = experiment_dir(config)
     missing = tuple(parent for parent in (folder, *folder.parents) if not parent.exists())
-    with removing_empty(missing):  # as where there is no room for the last one
+    with removing_empty(missing):  # on a full disk, the last one may fail where the others were made
         run_dir = make_run_dir(config)
     return FoundRun(run_dir=run_dir, made=(run_dir, *missing), notices=notices)
 
