@@ -13,12 +13,12 @@ import pytest
 from mjtrain.cli import play, train
 from mjtrain.config import EnvConfig, RewardTerm
 from mjtrain.env.catalog import load_task
-from mjtrain.runs import digests
-from mjtrain.runs.digests import measure
+from mjtrain.runs import sources
 from mjtrain.runs.sources import (
     list_code,
     list_code_changes,
     list_data_changes,
+    measure,
     restore_data,
     save_code,
     save_data,
@@ -174,7 +174,7 @@ def test_copies_of_files_of_the_same_name_keep_it(tmp_path: Path) -> None:
 
 
 def test_data_that_is_too_large_is_hashed_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "MAX_DATA_MIB", 0)
+    monkeypatch.setattr(sources, "MAX_DATA_MIB", 0)
     file = tmp_path / "large.npz"
     file.write_bytes(b"1")
     env = config_with(file=str(file))
@@ -194,9 +194,9 @@ def test_a_folder_is_read_up_to_the_limits(tmp_path: Path, monkeypatch: pytest.M
         (folder / name / "walk.csv").write_text(name)
     env = config_with(file=str(folder))
     opened: list[str] = []
-    hash_file = digests._hash_file
-    monkeypatch.setattr(digests, "_hash_file", lambda path, limit: opened.append(str(path)) or hash_file(path, limit))
-    monkeypatch.setattr(digests, "MAX_DATA_FILES", 4)
+    hash_file = sources._hash_file
+    monkeypatch.setattr(sources, "_hash_file", lambda path, limit: opened.append(str(path)) or hash_file(path, limit))
+    monkeypatch.setattr(sources, "MAX_DATA_FILES", 4)
     (line,) = save_data(run, env)
     assert line.startswith(f"the run keeps no copy of {folder} (more than 256 MiB or 4 files")
     assert opened == [f"{folder}/a/walk.csv", f"{folder}/b/walk.csv"]

@@ -1,23 +1,91 @@
 """The code of a task and the data that its parameters name, as a run keeps them."""
 
 import dataclasses
+import hashlib
 import inspect
 import operator
 import shutil
+import stat
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from mjtrain.config import AnyEnvConfig, EnvConfig
 from mjtrain.config.functions import collect_functions
-from mjtrain.runs import digests
-from mjtrain.runs.digests import PART, kind_of, list_items, measure
 from mjtrain.runs.run_dir import read_params, save_params
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import read_regular, write_whole
+
+MAX_DATA_MIB = 256
+"""Data beyond this is not copied, and is compared by the part before it."""
+
+MAX_DATA_FILES = 10_000
+"""The same of a folder with more files and folders than this."""
+
+_PART = "part:"
+"""What the digest of a part begins with."""
+
+_CHUNK = 2**20
+
+
+def measure(path: Path) -> tuple[str, int]:
+    """Measure a file, or all files of a folder with their names, in a time that the limits bound.
+
+    Returns:
+        The SHA-256, and the size in bytes. Beyond the limits, the digest is of what is before them, and begins with
+        "part:"; the size is then that of what was looked at.
+    """
+    limit = MAX_DATA_MIB * 2**20
+    if _kind_of(path) != stat.S_IFDIR:
+        digest, size = _hash_file(path, limit)
+        return (_PART if size > limit else "") + digest, size
+    of_folder, size = hashlib.sha256(), 0
+    for count, item in enumerate(_list_items(path)):
+        if size > limit or count > MAX_DATA_FILES:
+            return _PART + of_folder.hexdigest(), size
+        if _kind_of(item) == stat.S_IFREG:
+            of_file, bytes_of_file = _hash_file(item, limit)
+            of_folder.update(f"{item.relative_to(path)}\0{of_file}\n".encode())
+            size += bytes_of_file
+    return (_PART if size > limit else "") + of_folder.hexdigest(), size
+
+
+def _hash_file(path: Path, limit: int) -> tuple[str, int]:
+    """Return the SHA-256 of the first bytes of a file, up to the limit, and its size."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            for begin in range(0, min(size, max(limit, 1)), _CHUNK):  # by its size: some files of /proc have no end
+                digest.update(file.read(min(_CHUNK, size - begin)))
+    except OSError:  # it may not be read: its name and size are compared
+        pass
+    return digest.hexdigest(), size
+
+
+def _kind_of(path: Path) -> int:
+    """Return the format bits of the mode of a file, see `stat`; 0 where there is none, or where it may not be asked."""
+    try:
+        return stat.S_IFMT(path.stat().st_mode)
+    except (OSError, ValueError):
+        return 0
+
+
+def _list_items(path: Path) -> Iterator[Path]:
+    """Yield a file, or a folder and all that is in it, sorted by the parts of their paths."""
+    waiting = [path]
+    while waiting:
+        item = waiting.pop()
+        yield item
+        if _kind_of(item) == stat.S_IFDIR:
+            try:
+                waiting += sorted(item.iterdir(), reverse=True)
+            except OSError:  # a folder that may not be read
+                continue
+
 
 CODE_DIR = "code"
 """Folder in a run directory for the Python files of its task, below the names of their modules."""
@@ -118,19 +186,19 @@ def save_data(run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = Mappin
     Returns:
         A line for each that is too large to be copied.
     """
-    record, notices, room = {}, [], digests.MAX_DATA_MIB * 2**20
+    record, notices, room = {}, [], MAX_DATA_MIB * 2**20
     for place in _list_data(env):
         path = Path(place)
         digest, size = measure(path)
         name = origins.get(place, place)
         earlier = _read_record(run_dir).get(name, {})
         copy = earlier.get("copy") if earlier.get("sha256") == digest else None
-        is_part = digest.startswith(PART)
+        is_part = digest.startswith(_PART)
         if copy is None and size <= room and not is_part:
             copy = _copy(path, run_dir, digest)
             room -= size
         elif copy is None:
-            much = f"more than {digests.MAX_DATA_MIB} MiB or {digests.MAX_DATA_FILES} files"
+            much = f"more than {MAX_DATA_MIB} MiB or {MAX_DATA_FILES} files"
             much = much if is_part else f"{size >> 20} MiB"
             notices.append(f"the run keeps no copy of {name} ({much}), so it needs that later")
         record[place if copy is None else name] = {"copy": copy, "sha256": digest}
@@ -147,7 +215,7 @@ def _copy(path: Path, run_dir: Path, digest: str) -> str:
         name = f"copy-{number}/{path.name}"  # with the name of the file, by which terms may go
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     if not (folder / name).exists():
-        for item in list_items(path):
+        for item in _list_items(path):
             copy = folder / name / item.relative_to(path)
             copy.mkdir() if item.is_dir() else shutil.copy(item, copy)
     return f"{DATA_DIR}/{name}"
@@ -179,7 +247,7 @@ def _names_file(value: str) -> bool:
 def _has_changed(path: Path, kept: Mapping[str, Any]) -> bool:
     """Compare data with its record. Earlier versions recorded the digest of all data, however large."""
     digest, recorded = measure(path)[0], kept["sha256"]
-    is_comparable = kept["copy"] is not None or digest.startswith(PART) == recorded.startswith(PART)
+    is_comparable = kept["copy"] is not None or digest.startswith(_PART) == recorded.startswith(_PART)
     return is_comparable and digest != recorded
 
 
@@ -217,7 +285,7 @@ def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
     places, notices, copies = {}, [], find_copies(run_dir)
     for place, kept in _read_record(run_dir).items():
         copy = copies.get(place)
-        there = kind_of(Path(place)) != 0
+        there = _kind_of(Path(place)) != 0
         if there and not _has_changed(Path(place), kept):
             continue
         if copy is not None:
