@@ -35,7 +35,6 @@ FLOORS = (
     "learning",
     "runs",
     "runs.storage",
-    "runs.best_checkpoint",
     "runs.checkpoint",
     "gymnasium",
     "mdp",

@@ -13,7 +13,7 @@ from mjtrain.api import make_train_config
 from mjtrain.cli import plot, runs
 from mjtrain.config import to_plain
 from mjtrain.env.catalog import load_task
-from mjtrain.runs.best_checkpoint import parse_best, read_best
+from mjtrain.runs.checkpoint import parse_best, read_best
 from mjtrain.runs.history import list_runs, summarise_run
 from mjtrain.runs.metrics import read_metrics
 from mjtrain.runs.plain_yaml import MAX_DEPTH, parse_yaml

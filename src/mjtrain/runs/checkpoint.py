@@ -1,4 +1,4 @@
-"""Checkpoint files: written atomically, with a checksum, and read without running code.
+"""Checkpoint files: written atomically, with a checksum, read without running code; and which one is the best.
 
 A checkpoint is what `torch.save` writes, followed by `MAGIC` and the SHA-256 of everything before it, which
 `torch.load` does not mind.
@@ -7,6 +7,7 @@ A checkpoint is what `torch.save` writes, followed by `MAGIC` and the SHA-256 of
 import contextlib
 import hashlib
 import io
+import json
 import os
 import re
 import sys
@@ -14,17 +15,23 @@ import sysconfig
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from mjtrain.config import DEFAULT_LEARNER
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError, summarise
-from mjtrain.runtime.files import open_regular, read_regular, replacing
+from mjtrain.runtime.files import open_regular, read_regular, replacing, write_whole
 
 FORMAT = 1
 """Number of the format that is written today, under the key "format"."""
 
+BEST = "best"
+"""What stands for the best checkpoint where a name of a checkpoint is asked for."""
+
+BEST_FILE = "best.json"
+"""Name of the record in a run directory, and in object storage."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "learner": (str,),
@@ -342,3 +349,52 @@ def prune_checkpoints(run_dir: Path, keep: int | None, best: int | None = None, 
     for path in stale:
         with contextlib.suppress(OSError):  # a stale file does no harm
             path.unlink()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestCheckpoint:
+    """The best checkpoint of a run so far."""
+
+    metric: str
+    """Key in metrics.jsonl by which it is the best."""
+
+    value: float
+    iteration: int
+
+    def to_json(self) -> bytes:
+        """Return the content of best.json."""
+        return json.dumps(asdict(self), indent=2).encode() + b"\n"
+
+
+def parse_best(content: bytes) -> BestCheckpoint | None:
+    """Read the content of best.json; None if it is damaged."""
+    try:
+        best = BestCheckpoint(**json.loads(content))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return best if isinstance(best.iteration, int) and isinstance(best.value, int | float) else None
+
+
+def write_best(run_dir: Path, best: BestCheckpoint) -> None:
+    """Record the best checkpoint of a run, atomically."""
+    write_whole(run_dir / BEST_FILE, best.to_json())
+
+
+def read_best(run_dir: Path) -> BestCheckpoint | None:
+    """Return what is recorded about a run, if its file is still there; None if there is none."""
+    try:
+        best = parse_best(read_regular(run_dir / BEST_FILE))
+    except OSError:
+        return None
+    return best if best is not None and checkpoint_path(run_dir, best.iteration).is_file() else None
+
+
+def find_best(run_dir: Path, flag: str) -> Path:
+    """Return the file of a run's best checkpoint."""
+    best = read_best(run_dir)
+    if best is None:
+        raise RequestError(
+            f"{flag}: no best checkpoint is recorded in {run_dir}; train with --eval-interval or --best-metric, or "
+            "name a checkpoint such as model_300.pt"
+        )
+    return checkpoint_path(run_dir, best.iteration)

@@ -9,8 +9,7 @@ import numpy as np
 
 from mjtrain.config import AgentConfig, EnvConfig, LearnerConfig
 from mjtrain.env.catalog import CUSTOM
-from mjtrain.runs.best_checkpoint import read_best
-from mjtrain.runs.checkpoint import checkpoint_iteration, checkpoint_path, list_checkpoints
+from mjtrain.runs.checkpoint import checkpoint_iteration, checkpoint_path, list_checkpoints, read_best
 from mjtrain.runs.metrics import read_metrics, to_arrays
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import recorded_task

@@ -8,10 +8,9 @@ from typing import Any
 from mjtrain.config import AgentConfig, AnyEnvConfig, EnvConfig, LearnerConfig, TaskConfig, from_plain, to_plain
 from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.env.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
-from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import is_place, open_bundle
-from mjtrain.runs.checkpoint import hold_checkpoint, require_checkpoint
+from mjtrain.runs.checkpoint import BEST, find_best, hold_checkpoint, require_checkpoint
 from mjtrain.runs.learner import parse_agent, read_learner
 from mjtrain.runs.recorded_env import adapt_recorded
 from mjtrain.runs.robot import find_robot, with_absolute_file

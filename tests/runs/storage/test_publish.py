@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from mjtrain.runs.best_checkpoint import BestCheckpoint, read_best, write_best
-from mjtrain.runs.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from mjtrain.runs.checkpoint import (
+    BestCheckpoint,
+    checkpoint_path,
+    load_checkpoint,
+    read_best,
+    save_checkpoint,
+    write_best,
+)
 from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
 from mjtrain.runs.storage.publish import NewerThereError, publish, read_latest
 from mjtrain.runs.storage.record import LATEST, newest_first, object_iteration

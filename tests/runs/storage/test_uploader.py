@@ -12,8 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from mjtrain.runs.best_checkpoint import BEST_FILE, BestCheckpoint, parse_best, read_best, write_best
-from mjtrain.runs.checkpoint import checkpoint_path, load_checkpoint, save_checkpoint
+from mjtrain.runs.checkpoint import (
+    BEST_FILE,
+    BestCheckpoint,
+    checkpoint_path,
+    load_checkpoint,
+    parse_best,
+    read_best,
+    save_checkpoint,
+    write_best,
+)
 from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
 from mjtrain.runs.storage.owner import TakenError, check_owner, read_owner, take_url
 from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError

@@ -4,8 +4,14 @@ import contextlib
 import os
 from pathlib import Path
 
-from mjtrain.runs.best_checkpoint import BEST_FILE, parse_best, write_best
-from mjtrain.runs.checkpoint import checkpoint_iteration, checkpoint_path, has_valid_checksum
+from mjtrain.runs.checkpoint import (
+    BEST_FILE,
+    checkpoint_iteration,
+    checkpoint_path,
+    has_valid_checksum,
+    parse_best,
+    write_best,
+)
 from mjtrain.runs.storage.publish import read_latest
 from mjtrain.runs.storage.record import LATEST, Latest, newest_first, object_iteration, object_name
 from mjtrain.runs.storage.store import Storage, local_folder

@@ -8,8 +8,7 @@ import time
 from io import BufferedReader
 from pathlib import Path
 
-from mjtrain.runs.best_checkpoint import BEST_FILE, parse_best, read_best
-from mjtrain.runs.checkpoint import checkpoint_iteration
+from mjtrain.runs.checkpoint import BEST_FILE, checkpoint_iteration, parse_best, read_best
 from mjtrain.runs.storage.record import (
     LATEST,
     Latest,

@@ -8,7 +8,7 @@ from mjtrain.env.env import Env
 from mjtrain.env.nan_guard import check_nan_resets
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.learner import IterationResult
-from mjtrain.runs.best_checkpoint import BestCheckpoint, read_best
+from mjtrain.runs.checkpoint import BestCheckpoint, read_best
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.runtime.text import count

@@ -3,8 +3,15 @@
 from pathlib import Path
 
 from mjtrain.learning.learner import IterationResult
-from mjtrain.runs.best_checkpoint import BEST_FILE, BestCheckpoint, read_best, write_best
-from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, prune_checkpoints
+from mjtrain.runs.checkpoint import (
+    BEST_FILE,
+    BestCheckpoint,
+    checkpoint_path,
+    find_valid_checkpoint,
+    prune_checkpoints,
+    read_best,
+    write_best,
+)
 from mjtrain.runs.storage.uploader import Uploader, UploadEvent
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.files import describe_absence

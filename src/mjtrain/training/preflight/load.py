@@ -6,12 +6,13 @@ from pathlib import Path
 
 from mjtrain.config import DEFAULT_LEARNER, TrainConfig
 from mjtrain.learning.registry import make_policy
-from mjtrain.runs.best_checkpoint import BEST, find_best
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
 from mjtrain.runs.checkpoint import (
+    BEST,
     CheckpointError,
     check_recorded_learner,
+    find_best,
     hold_checkpoint,
     is_there,
     require_checkpoint,
