@@ -117,7 +117,7 @@ WALLS = {
     "matplotlib": {"tools/plotting.py", "tools/scaling.py", "tools/sweep/study.py"},
     "optuna": {"tools/sweep/study.py", "tools/sweep/successive_halving.py"},
     "obstore": {"runs/storage/store.py"},
-    "safetensors": {"runs/weights.py"},
+    "safetensors": {"runs/bundle.py"},
     "huggingface_hub": {"runs/bundle_hub.py"},
 }
 

@@ -14,10 +14,9 @@ from mjtrain.evaluation.playing.evaluate import find_run_to_play
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.policy_session import PolicySession
 from mjtrain.evaluation.playing.replay_page import _describe
-from mjtrain.runs.bundle import WEIGHTS
+from mjtrain.runs.bundle import WEIGHTS, read_networks, read_weights
 from mjtrain.runs.bundle_places import open_bundle
 from mjtrain.runs.checkpoint import load_checkpoint
-from mjtrain.runs.weights import read_networks, read_weights
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.load import resolve_load
 from mjtrain.training.request import resolve_training

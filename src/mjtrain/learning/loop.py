@@ -16,6 +16,7 @@ from mjtrain.learning.drift import check_drift
 from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.metrics import JobMetrics
 from mjtrain.learning.persistence import as_tensors, gather_rank_states, set_rng_state
+from mjtrain.runs.bundle import read_networks
 from mjtrain.runs.checkpoint import (
     FORMAT,
     CheckpointError,
@@ -25,7 +26,6 @@ from mjtrain.runs.checkpoint import (
     save_checkpoint,
     taking_apart,
 )
-from mjtrain.runs.weights import read_networks
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext

@@ -18,11 +18,10 @@ from mjtrain.env.sampling import shift_images
 from mjtrain.learning.rsl_rl.dagger import RolloutBuffer
 from mjtrain.mdp import observation
 from mjtrain.mdp.observations import joint_pos
-from mjtrain.runs.bundle import WEIGHTS
+from mjtrain.runs.bundle import WEIGHTS, read_networks
 from mjtrain.runs.bundle_places import open_bundle
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.teacher import resolve_teacher
-from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.request import resolve_training

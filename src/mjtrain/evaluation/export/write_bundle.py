@@ -9,7 +9,7 @@ from typing import Any
 from mjtrain.config import AgentConfig, EnvConfig, ImitationConfig, to_plain
 from mjtrain.env.catalog import task_file
 from mjtrain.evaluation.export.export_policy import export_policy
-from mjtrain.runs.bundle import METADATA, ONNX, WEIGHTS, BundleError, write_manifest
+from mjtrain.runs.bundle import METADATA, ONNX, WEIGHTS, BundleError, write_manifest, write_weights
 from mjtrain.runs.bundle_card import write_card
 from mjtrain.runs.bundle_places import PRETRAINED
 from mjtrain.runs.checkpoint import Parts, load_checkpoint, recorded_learner
@@ -18,7 +18,6 @@ from mjtrain.runs.run_dir import read_recorded, save_params
 from mjtrain.runs.sources import move_data, save_data
 from mjtrain.runs.teacher import AUTO
 from mjtrain.runs.trained_run import TrainedRun
-from mjtrain.runs.weights import write_weights
 from mjtrain.runtime.errors import require
 from mjtrain.runtime.rank import RankContext
 

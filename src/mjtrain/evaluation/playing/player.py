@@ -13,9 +13,9 @@ from mjtrain.env.env import Env
 from mjtrain.env.term_check import find_term_problems
 from mjtrain.evaluation.policy_player import PolicyPlayer
 from mjtrain.learning.registry import make_policy
+from mjtrain.runs.bundle import read_networks
 from mjtrain.runs.checkpoint import recorded_learner, taking_apart
 from mjtrain.runs.trained_run import TrainedRun, may_be_played_as
-from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.worker import Stream, derive_seed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mjtrain.config import DEFAULT_LEARNER, TrainConfig
 from mjtrain.learning.registry import make_policy
-from mjtrain.runs.bundle import WEIGHTS
+from mjtrain.runs.bundle import WEIGHTS, read_networks
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
 from mjtrain.runs.checkpoint import (
     BEST,
@@ -21,7 +21,6 @@ from mjtrain.runs.checkpoint import (
 from mjtrain.runs.resume import is_resumed
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runs.trained_run import is_run
-from mjtrain.runs.weights import read_networks
 from mjtrain.runtime.errors import OutsideError, RequestError, require
 
 
