@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import yaml
+
 from mjtrain.runs.checkpoint import CheckpointError, load_checkpoint
 from mjtrain.runs.plain_yaml import parse_yaml
 from mjtrain.runtime.errors import RequestError, require
@@ -223,3 +225,76 @@ def read_weights(path: Path, device: str) -> dict[str, Any]:
     except Exception as error:  # the library has its own
         raise CheckpointError(f"policy {path}: is not a file of weights ({error})") from error
     return content
+
+
+_CONDITIONS = ("num_envs", "episodes", "seed", "engine", "noise", "pushes", "randomization")
+_FIGURES = ("reward", "length", "errors", "successes", "terminations")
+
+
+def write_card(
+    folder: Path,
+    launch: Mapping[str, Any],
+    content: Mapping[str, Any],
+    figures: Mapping[str, Any] | None,
+    license_name: str | None,
+) -> None:
+    """Write README.md, the card: what the policy is and how good, for readers and, in its front matter, for programs.
+
+    Args:
+        launch: Content of its params/launch.yaml.
+        content: Content of its weights.
+        figures: What `play` reported; None for no figures.
+        license_name: SPDX identifier; None for none.
+    """
+    task, packages = launch["task"], launch["packages"]
+    given = {**launch["run"], "seed": launch["seed"]}  # how long, and with what it was trained
+    flags = "".join(f" --{name.replace('_', '-')} {value}" for name, value in given.items() if value is not None)
+    front: dict[str, Any] = {
+        "library_name": "mjtrain",
+        "pipeline_tag": "reinforcement-learning",
+        "tags": ["reinforcement-learning", "robotics", "mujoco", task],
+        **({} if license_name is None else {"license": license_name}),
+        "task": task,
+        "command": f"mjtrain train {task}{flags}",
+        "trained": {"iterations": content.get("iter"), "learner": content.get("learner")},
+        "versions": {name: packages[name] for name in ("mjtrain", "mujoco", "torch") if name in packages},
+    }
+    body = (
+        f"# {task}\n\nA policy that mjtrain trained. `SOURCE` is where this folder is: a path, or a URL.\n\n"
+        f"```sh\nmjtrain play {task} --policy SOURCE\nmjtrain deploy SOURCE\n```\n"
+    )
+    if figures is not None:
+        conditions, play = {key: figures[key] for key in _CONDITIONS}, f"mjtrain play {task}"
+        shown = {key: _round(figures[key]) for key in _FIGURES if figures.get(key)}
+        metric = {"type": "mean_reward", "value": _round(figures["reward"]["mean"]), "name": "mean return"}
+        kind = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
+        result = {"task": kind, "dataset": {"name": task, "type": task}, "metrics": [metric]}
+        front["judge"] = {"command": play, **conditions}
+        front["figures"] = shown
+        front["model-index"] = [{"name": task, "results": [result]}]  # as the Hugging Face Hub lists results
+        rows = "\n".join(_list_rows(shown))
+        measured = ", ".join(f"{key} {json.dumps(value)}" for key, value in conditions.items())
+        body += f"\n| figure | value |\n|---|---|\n{rows}\n\nMeasured by `{play}`:\n{measured}.\n"
+    header = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=1000)
+    (folder / CARD).write_text(f"---\n{header}---\n\n{body}", encoding="utf-8")
+
+
+def _round(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _round(item) for key, item in value.items()}
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def _list_rows(figures: Mapping[str, Any], prefix: str = "") -> list[str]:
+    rows = []
+    for name, value in figures.items():
+        if not isinstance(value, Mapping):
+            rows.append(f"| {prefix}{name} | {value} |")
+        elif "mean" in value:
+            unit = f" {value['unit']}" if value.get("unit") else ""
+            rows.append(f"| {prefix}{name} | {value['mean']:g} ± {value.get('std', 0):g}{unit} |")
+        elif "fraction" in value:
+            rows.append(f"| {prefix}{name} | {100 * value['fraction']:g} % of episodes |")
+        else:
+            rows += _list_rows(value, f"{prefix}{name}/")
+    return rows

@@ -9,8 +9,7 @@ from typing import Any
 from mjtrain.config import AgentConfig, EnvConfig, ImitationConfig, to_plain
 from mjtrain.env.catalog import task_file
 from mjtrain.evaluation.export.export_policy import export_policy
-from mjtrain.runs.bundle import METADATA, ONNX, WEIGHTS, BundleError, write_manifest, write_weights
-from mjtrain.runs.bundle_card import write_card
+from mjtrain.runs.bundle import METADATA, ONNX, WEIGHTS, BundleError, write_card, write_manifest, write_weights
 from mjtrain.runs.bundle_places import PRETRAINED
 from mjtrain.runs.checkpoint import Parts, load_checkpoint, recorded_learner
 from mjtrain.runs.robot import record_robot
