@@ -118,7 +118,7 @@ WALLS = {
     "optuna": {"tools/sweep/study.py", "tools/sweep/successive_halving.py"},
     "obstore": {"runs/storage/store.py"},
     "safetensors": {"runs/bundle.py"},
-    "huggingface_hub": {"runs/bundle_hub.py"},
+    "huggingface_hub": {"runs/bundle_places.py"},
 }
 
 SOURCES = sorted((SRC / "mjtrain").rglob("*.py"))

@@ -7,7 +7,8 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,10 +23,9 @@ from mjtrain.runs.bundle import (
     fetch_bundle,
     parse_manifest,
 )
-from mjtrain.runs.bundle_hub import check_hub, push_to_hub, read_hub
 from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, check_url, hide_query, split_url
 from mjtrain.runtime.entry_points import find_entry_points
-from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError, first_line_of, require, summarise
 from mjtrain.runtime.files import filling, read_regular, replacing, saying_where
 from mjtrain.runtime.machine import is_writable
 
@@ -34,8 +34,7 @@ GROUP = "mjtrain.policies"
 bundle is in the folder of the task's name there."""
 
 PRETRAINED = "pretrained"
-_STORED = ("s3", "gs", "az", "file")
-SCHEMES = ("hf", "https", "http", *_STORED)
+SCHEMES = ("hf", "https", "http", "s3", "gs", "az", "file")
 """How URLs of places begin."""
 
 _IN_PATH = "/%:@!$&'()*+,;=~"
@@ -94,7 +93,7 @@ def push_bundle(folder: Path, destination: str) -> None:
     names = [*parse_manifest((folder / MANIFEST).read_bytes(), str(folder)).files, MANIFEST]  # the list comes last
     scheme = destination.partition("://")[0] if "://" in destination else ""
     if scheme == "hf":
-        push_to_hub(folder, destination)
+        _push_to_hub(folder, destination)
     elif scheme:
         storage = Storage(check_url("push", destination))
         for name in names:
@@ -126,7 +125,7 @@ def check_destination(destination: str) -> None:
     """Raise an error if nothing can be pushed to a place, before anything is made."""
     scheme = destination.partition("://")[0] if "://" in destination else ""
     if scheme == "hf":
-        check_hub(destination)
+        _check_hub(destination)
     elif scheme in ("http", "https"):
         raise RequestError(
             f"push {destination}: mjtrain cannot write to a web server; push to a folder, hf:// or s3://"
@@ -181,7 +180,7 @@ def _fetch(manifest: Manifest, data: bytes, read: Read, place: str, folder: Path
 def _make_reader(place: str) -> Read:
     scheme = place.partition("://")[0] if "://" in place else ""
     if scheme == "hf":
-        return read_hub(place)
+        return _read_hub(place)
     if scheme in ("http", "https"):
         return _read_web(place)
     if scheme:
@@ -321,3 +320,84 @@ def _find_pretrained(task: str) -> Path:
         advice = there or "pip install mjtrain-policies"
         raise RequestError(f"{PRETRAINED}: no pretrained policy of {task}; {advice}")
     return Path(str(entry.load())) / entry.name
+
+
+def _split_hub(place: str) -> tuple[dict[str, Any], str]:
+    """Split hf://[datasets/]user/repo[@revision][/folder] into arguments of the library and the folder."""
+    path = place.removeprefix("hf://").strip("/")
+    kind = "dataset" if path.startswith("datasets/") else None
+    repo, _, folder = path.removeprefix("datasets/").partition("/")
+    name, _, folder = folder.partition("/")
+    name, _, revision = name.partition("@")
+    if not repo or not name:
+        raise RequestError(f"{place}: give hf://user/repository, or hf://user/repository@revision/folder")
+    require(place, "share", "huggingface_hub")
+    return {"repo_id": f"{repo}/{name}", "repo_type": kind, "revision": revision or None}, folder
+
+
+@contextlib.contextmanager
+def _hub_errors(place: str) -> Iterator[None]:
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    try:
+        yield
+    except RequestError:
+        raise
+    except RepositoryNotFoundError as error:
+        raise RequestError(f"{place}: no such repository, or one that HF_TOKEN does not open") from error
+    except EntryNotFoundError as error:
+        raise RequestError(f"{place}: has no such file ({first_line_of(error)})") from error
+    except HFValidationError as error:
+        raise RequestError(f"{place}: {first_line_of(error)}") from error
+    except Exception as error:  # the library passes on those of its HTTP client
+        raise OutsideError(f"{place}: {summarise(error)}") from error
+
+
+def _read_hub(place: str) -> Read:
+    """Return what gives the files of a folder there."""
+    repo, folder = _split_hub(place)
+
+    def read(name: str, size: int) -> bytes:
+        from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+
+        path = f"{folder}/{name}" if folder else name
+        with _hub_errors(place):
+            there = get_hf_file_metadata(hf_hub_url(filename=path, **repo)).size
+            if there is None or there > size:
+                raise BundleError(f"{place}: {name} is larger than {size} bytes")
+            return read_regular(Path(hf_hub_download(filename=path, **repo)), size + 1)
+
+    return read
+
+
+def _check_hub(place: str) -> None:
+    """Raise an error if nothing can be pushed there: without a token, or with one that the Hub refuses.
+
+    The Hub answers this question only a few times in a while; then the push itself shows whether it may.
+    """
+    _split_hub(place)
+    from huggingface_hub import HfApi, get_token
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if get_token() is None:
+        raise RequestError(f"push {place}: needs a token that may write; set HF_TOKEN, or run `hf auth login`")
+    with _hub_errors(place):
+        try:
+            HfApi().whoami()
+        except HfHubHTTPError as error:
+            if error.response.status_code == HTTPStatus.UNAUTHORIZED:
+                raise
+
+
+def _push_to_hub(folder: Path, place: str) -> None:
+    """Put all files of a bundle there in one commit; a missing repository is created."""
+    repo, below = _split_hub(place)
+    with _hub_errors(place):
+        from huggingface_hub import HfApi
+
+        api = HfApi()
+        api.create_repo(repo["repo_id"], repo_type=repo["repo_type"], exist_ok=True)
+        message = "A policy of mjtrain"
+        api.upload_folder(folder_path=folder, path_in_repo=below or None, commit_message=message, **repo)
