@@ -5,16 +5,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import AgentConfig, AnyEnvConfig, EnvConfig, LearnerConfig, TaskConfig, from_plain, to_plain
+from mjtrain.config import (
+    ActuatorConfig,
+    AgentConfig,
+    AnyEnvConfig,
+    EnvConfig,
+    LearnerConfig,
+    SensorConfig,
+    TaskConfig,
+    TerminationTerm,
+    from_plain,
+    to_plain,
+)
 from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.env.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
+from mjtrain.env.term_check import find_term_problems
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import is_place, open_bundle
 from mjtrain.runs.checkpoint import BEST, find_best, hold_checkpoint, require_checkpoint
 from mjtrain.runs.learner import parse_agent, read_learner
-from mjtrain.runs.recorded_env import adapt_recorded
 from mjtrain.runs.robot import find_robot, with_absolute_file
-from mjtrain.runs.run_dir import load_params
+from mjtrain.runs.run_dir import list_differences, load_params
 from mjtrain.runs.search import RunSearch, find_newest_run, open_run, recorded_task
 from mjtrain.runs.sources import list_code, list_code_changes, restore_data
 from mjtrain.runs.trust import Trust
@@ -221,7 +232,7 @@ def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = N
         raise RequestError(f"{run_dir / 'params'}: {error}{because}") from error
     notices = list_code_changes(run_dir, list_code(env, task_file(task)))
     if isinstance(env, EnvConfig):
-        env, lines = adapt_recorded(env)
+        env, lines = _adapt_recorded(env)
         notices += [f"{run_dir}: {line}" for line in lines]
         env, data_changes = restore_data(run_dir, env)
         env, robot_changes = _restore_robot(run_dir, env, defaults)
@@ -247,3 +258,55 @@ def _restore_robot(run_dir: Path, env: EnvConfig, defaults: TaskConfig | None) -
         line = f"{run_dir}: its robot {env.robot.label} is not here; using the robot of the task, {robot.label}"
         notices = [line]
     return replace(env, robot=robot), notices
+
+
+def _adapt_recorded(env: EnvConfig) -> tuple[EnvConfig, list[str]]:
+    """Drop the unused, with a line for that and for each number that a new training would refuse; a run must load."""
+    if find_term_problems(env, limits=False):
+        return env, []  # no environment can be made of it, and that is said where it is tried
+    used, lines = drop_unused(env)
+    return used, [*lines, *(f"recorded {line}" for line in find_term_problems(used))]
+
+
+def drop_unused(env: EnvConfig) -> tuple[EnvConfig, list[str]]:
+    """Remove settings that had no effect when the run was trained and are refused today, with a line for each."""
+    robot = replace(
+        env.robot,
+        sensors={name: _read_sensor(sensor) for name, sensor in env.robot.sensors.items()},
+        actuators={name: _read_actuator(actuator) for name, actuator in env.robot.actuators.items()},
+    )
+    used = replace(
+        env,
+        robot=robot,
+        terminations={name: _read_termination(term) for name, term in env.terminations.items()},
+        events={
+            name: term
+            for name, term in env.events.items()  # an event that pushes where an episode begins, which ends pushes
+            if to_plain(term.func) != "mjtrain.mdp.events:apply_body_impulse" or term.mode == "interval"
+        },
+    )
+    lines = [] if used == env else list_differences("env", to_plain(env), to_plain(used))
+    return used, [f"{line}, which makes no difference" for line in lines]
+
+
+def _read_sensor(sensor: SensorConfig) -> SensorConfig:
+    if sensor.type != "contact":
+        unused = ("data", "reduce", "num")
+        return replace(sensor, **{name: getattr(SensorConfig, name) for name in unused})
+    from mjtrain.sim.robots.layout import CONTACT_WIDTHS  # imports torch
+
+    if not set(sensor.data) <= set(CONTACT_WIDTHS):
+        return sensor
+    return replace(sensor, data=tuple(word for word in CONTACT_WIDTHS if word in sensor.data))
+
+
+def _read_actuator(actuator: ActuatorConfig) -> ActuatorConfig:
+    from mjtrain.sim.robots.completion.actuators import UNUSED  # imports MuJoCo
+
+    return replace(actuator, **dict.fromkeys(UNUSED.get(actuator.type, ()), 0.0))
+
+
+def _read_termination(term: TerminationTerm) -> TerminationTerm:
+    if to_plain(term.func) != "mjtrain.mdp.terminations:joint_out_of_range" or term.params.get("limit") is None:
+        return term
+    return replace(term, params={name: value for name, value in term.params.items() if name not in ("low", "high")})

@@ -27,13 +27,13 @@ from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.learner import resolve_learner
 from mjtrain.runs.motion_places import list_places, resolve_motions, use_motion, with_place_names
-from mjtrain.runs.recorded_env import drop_unused
 from mjtrain.runs.requeue import resolve_requeue
 from mjtrain.runs.resume import check_urls, find_resumed_here, is_resumed, preview_run
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.sources import find_copies
 from mjtrain.runs.teacher import AUTO, find_missing_teacher, resolve_teacher
+from mjtrain.runs.trained_run import drop_unused
 from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable

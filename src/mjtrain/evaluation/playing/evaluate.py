@@ -79,7 +79,7 @@ def with_other_env(run: TrainedRun, env: AnyEnvConfig) -> TrainedRun:
     """
     env, _ = resolve_motions(env)
     problems = find_term_problems(env) if isinstance(env, EnvConfig) else []
-    # A run was trained with what it recorded, and its notices name that, see `adapt_recorded`.
+    # A run was trained with what it recorded, and its notices name that, see `trained_run`.
     if new := [
         problem for problem in problems if not any(line.endswith(f"recorded {problem}") for line in run.notices)
     ]:
