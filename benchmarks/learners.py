@@ -21,7 +21,7 @@ from speedrun import JUDGE_SEED, Finish, describe_machine, find_finish, train
 
 from learning import judge, read_rows
 from mjtrain import LaunchConfig, launch
-from mjtrain.runs.metrics import Rows
+from mjtrain.runs.run import Rows
 from mjtrain.tools.plotting import Group, RunCurves, draw_curves
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -27,7 +27,7 @@ from mjtrain import LaunchConfig, RankContext, Run, launch
 from mjtrain.api import make_train_config
 from mjtrain.learning.registry import make_policy
 from mjtrain.runs.checkpoint import load_checkpoint
-from mjtrain.runs.metrics import Rows
+from mjtrain.runs.run import Rows
 from mjtrain.tools.plotting import Group, RunCurves, draw_curves, elapsed_s
 from mjtrain.training.train_rank import make_env
 

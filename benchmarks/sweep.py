@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mjtrain.runs.metrics import parse_metrics
+from mjtrain.runs.run import parse_metrics
 
 TASK = "Cartpole-Swingup"
 THRESHOLD = 9.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mjtrain.cli.scaling import main
-from mjtrain.runs.metrics import Rows, parse_metrics
+from mjtrain.runs.run import Rows, parse_metrics
 from mjtrain.runtime.processes import list_descendants
 from mjtrain.tools.scaling import _summarise
 from support.commands import BIN, run, start

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mjtrain.runs.metrics import parse_metrics, read_metrics, to_arrays
+from mjtrain.runs.run import parse_metrics, read_metrics, to_arrays
 from mjtrain.runtime.event_log import read_lines, write_event
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from mjtrain.env.catalog import resolve_task_name
-from mjtrain.runs.metrics import Rows, parse_metrics
+from mjtrain.runs.run import Rows, parse_metrics
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.search import RunSearch
 from mjtrain.runs.search import find_runs as find_task_runs

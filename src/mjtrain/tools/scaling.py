@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mjtrain.launcher.ipc.signals import StopSignals, leave
-from mjtrain.runs.metrics import Rows, read_metrics
+from mjtrain.runs.run import Rows, read_metrics
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import replacing, write_whole
 from mjtrain.runtime.processes import module_path

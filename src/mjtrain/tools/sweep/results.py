@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from mjtrain.runs.checkpoint import find_valid_checkpoint, list_checkpoints
 from mjtrain.runs.claim import is_claimed
 from mjtrain.runs.history import lines_backwards, summarise_run
-from mjtrain.runs.metrics import Rows, read_metrics
+from mjtrain.runs.run import Rows, read_metrics
 from mjtrain.runtime.event_log import METRICS_FILE
 from mjtrain.runtime.files import write_whole
 from mjtrain.tools.sweep.plan import SUMMARY, SweepPlan
