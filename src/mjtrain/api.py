@@ -31,7 +31,7 @@ from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.motion_places import resolve_motions
-from mjtrain.runs.requeue import requeue_when_stopped
+from mjtrain.runs.resume import requeue_when_stopped
 from mjtrain.runs.search import recorded_task
 from mjtrain.runs.sources import measure, replace_data
 from mjtrain.runs.teacher import find_missing_teacher

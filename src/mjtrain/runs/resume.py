@@ -1,19 +1,24 @@
-"""Which run a command resumes, or a new one."""
+"""Which run a command resumes, or a new one, with which learner; and Slurm jobs that are queued again to resume."""
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from mjtrain.config import TrainConfig
+from mjtrain.config import DEFAULT_LEARNER, LaunchConfig, LearnerConfig, TrainConfig
+from mjtrain.launcher import NotSavedError
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, load_checkpoint, taking_apart
-from mjtrain.runs.learner import check_same_learner
+from mjtrain.runs.plain_yaml import read_given_yaml
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import (
     experiment_dir,
     make_run_dir,
     name_run_dir,
+    read_learner,
     read_recorded,
     removing_empty,
     removing_on_refusal,
@@ -23,6 +28,7 @@ from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
 from mjtrain.runs.storage.store import StorageError, StorageRefusedError, check_url, is_url, local_folder
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import is_writable, nearest_existing
+from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.runtime.text import count
 
 
@@ -65,7 +71,7 @@ def preview_run(config: TrainConfig) -> FoundRun:
                 raise RequestError(f"--resume {config.run.resume}: no checkpoint found")
             _check_iterations(config, stored)
         elif resumed is not None:
-            check_same_learner(config, resumed)
+            _check_same_learner(config, resumed)
         elif url is None or local_folder(url) is None:
             pass  # this machine may lack the credentials of a bucket, which the ranks have
         elif config.run.resume is None:
@@ -146,7 +152,7 @@ def _naming_url(config: TrainConfig) -> Iterator[None]:
 def find_local_run(config: TrainConfig) -> FoundRun:
     """Find the run on this machine that --resume asks for."""
     run_dir, checkpoint, lines = find_run_to_resume(config)
-    check_same_learner(config, run_dir)
+    _check_same_learner(config, run_dir)
     _check_iterations(config, checkpoint_iteration(checkpoint))
     _check_env_steps(config, checkpoint)
     return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=str(run_dir), notices=tuple(lines))
@@ -201,7 +207,7 @@ def _find_own(config: TrainConfig) -> FoundRun:
     url = config.run.checkpoint_url
     own = _find_own_checkpoint(config)
     if own is not None:
-        check_same_learner(config, own.parent)
+        _check_same_learner(config, own.parent)
     local = 0 if own is None else checkpoint_iteration(own)
     stored, lines = 0, ()
     if url is not None:
@@ -242,6 +248,15 @@ def _find_own_checkpoint(config: TrainConfig) -> Path | None:
     return None
 
 
+def _check_same_learner(config: TrainConfig, run_dir: Path) -> None:
+    """Raise a RequestError if the run that would be resumed was trained with another learner."""
+    theirs = read_learner(run_dir).name
+    if theirs != config.learner.name:
+        raise RequestError(
+            f"--learner {config.learner.name}: {run_dir} was trained with {theirs}, and is resumed with that only"
+        )
+
+
 def _check_iterations(config: TrainConfig, done: int) -> None:
     if config.run.total_env_steps is None and done >= config.run.max_iterations:
         raise RequestError(f"--max-iterations {config.run.max_iterations}: the run has {done} already; ask for more")
@@ -255,3 +270,73 @@ def _check_env_steps(config: TrainConfig, checkpoint: Path) -> None:
         done = int(parts.get("infos", {}).get("env_steps_total", 0))
     if done >= asked:
         raise RequestError(f"--total-env-steps {asked}: the run has {done} already; ask for more")
+
+
+_REQUEUING = {128 + signal.SIGTERM, 128 + signal.SIGUSR1, 128 + signal.SIGUSR2}
+"""Statuses of a run that was stopped by what Slurm sends before the end."""
+
+_PATIENCE_S = 60.0
+
+
+def resolve_requeue(
+    config: TrainConfig, launch: LaunchConfig, environ: Mapping[str, str]
+) -> tuple[TrainConfig, str | None]:
+    """Decide what --requeue-on-signal means here; pure.
+
+    Returns:
+        The run, which resumes what the same job started before; and the number of the job to requeue, or None.
+    """
+    if not launch.requeue_on_signal:
+        return config, None
+    job = environ.get("SLURM_JOB_ID")
+    if job is None:
+        raise RequestError("--requeue-on-signal: this is not a Slurm job (SLURM_JOB_ID is not set)")
+    run = config.run
+    if run.resume is None:
+        run = replace(run, resume="auto", run_name=run.run_name or f"slurm-{job}")
+    return replace(config, run=run), job
+
+
+@contextlib.contextmanager
+def requeue_when_stopped(job: str | None) -> Iterator[None]:
+    """Queue a Slurm job again if SIGTERM, SIGUSR1 or SIGUSR2 stops the run of a with block, saved or not."""
+    try:
+        yield
+    except SystemExit as stop:
+        status = 128 + stop.signum if isinstance(stop, NotSavedError) else stop.code
+        if job is not None and status in _REQUEUING:
+            _requeue(job)
+        raise
+
+
+def _requeue(job: str) -> None:
+    write_to_stderr(f"requeueing Slurm job {job}")
+    try:
+        done = subprocess.run(
+            ["scontrol", "requeue", job], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+        problem = done.stderr.strip() if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        problem = str(error)
+    if problem:
+        write_to_stderr(f"warning: job {job} could not be requeued: {problem}")
+
+
+def resolve_learner(config: TrainConfig) -> TrainConfig:
+    """Fill in the learner of a training: the one that was asked for, or that of the run that is resumed."""
+    run = config.run
+    resumed = find_resumed_here(config) if not run.learner and _names_local_run(config) else None
+    name = run.learner or (DEFAULT_LEARNER if resumed is None else read_learner(resumed).name)
+    settings = {} if run.learner_config is None else _read_learner_settings(run.learner_config)
+    return replace(config, run=replace(run, learner=name), learner=LearnerConfig(name=name, settings=settings))
+
+
+def _read_learner_settings(file: str) -> dict[str, Any]:
+    flag = f"--learner-config {file}"
+    content = read_given_yaml(Path(file), flag)
+    if content is not None and not isinstance(content, dict):
+        raise RequestError(f"{flag}: holds {content!r}; give settings as name: value")
+    for name in content or {}:
+        if not isinstance(name, str):
+            raise RequestError(f"{flag}: has the name {name!r}, which is not text")
+    return content or {}

@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
-from mjtrain.config import TrainConfig
+from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig, from_plain
 from mjtrain.config.functions import with_default_params
+from mjtrain.config.type_check import find_type_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.runs.plain_yaml import parse_yaml, read_yaml, to_yaml
 from mjtrain.runtime.errors import OutsideError, RequestError
@@ -180,6 +181,22 @@ def list_differences(name: str, before: Any, now: Any) -> list[str]:
         keys = dict.fromkeys([*before, *now])
         return [line for key in keys for line in list_differences(f"{name}.{key}", before.get(key), now.get(key))]
     return [] if before == now else [f"{name}: {before} -> {now}"]
+
+
+def read_learner(run_dir: Path) -> LearnerConfig:
+    """Read the learner that a run recorded; the default where it names none."""
+    try:
+        return from_plain(LearnerConfig, {**read_params(run_dir, "learner")})
+    except ValueError as error:
+        raise RequestError(f"{run_dir / 'params' / 'learner.yaml'}: {error}") from error
+
+
+def parse_agent(content: dict[str, Any]) -> AgentConfig:
+    """Return the agent of params/agent.yaml; raises a ValueError if a field is unknown or of another type."""
+    agent = from_plain(AgentConfig, content)
+    if problems := find_type_problems(AgentConfig, agent, "agent", limits=False):
+        raise ValueError("; ".join(problems))
+    return agent
 
 
 @contextmanager

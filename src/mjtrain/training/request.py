@@ -25,10 +25,8 @@ from mjtrain.learning.registry import check_learner, find_library
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.history import summarise_run
-from mjtrain.runs.learner import resolve_learner
 from mjtrain.runs.motion_places import list_places, resolve_motions, use_motion, with_place_names
-from mjtrain.runs.requeue import resolve_requeue
-from mjtrain.runs.resume import check_urls, find_resumed_here, is_resumed, preview_run
+from mjtrain.runs.resume import check_urls, find_resumed_here, is_resumed, preview_run, resolve_learner, resolve_requeue
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.sources import find_copies

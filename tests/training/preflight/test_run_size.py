@@ -8,8 +8,7 @@ import pytest
 from mjtrain.api import make_train_config, train
 from mjtrain.config import EnvConfig, LaunchConfig, LearnerConfig
 from mjtrain.env.catalog import load_task
-from mjtrain.runs.requeue import resolve_requeue
-from mjtrain.runs.resume import find_resumed_here
+from mjtrain.runs.resume import find_resumed_here, resolve_requeue
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.load import resolve_load
