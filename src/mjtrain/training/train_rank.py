@@ -17,7 +17,7 @@ from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, set_
 from mjtrain.runs.claim import begin_start, check_claim
 from mjtrain.runs.run_dir import naming_unwritable, remove_leftovers
 from mjtrain.runs.storage.fetch import fetch_checkpoint
-from mjtrain.runs.storage.owner import TakenError, take_url
+from mjtrain.runs.storage.publish import TakenError, take_url
 from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, is_url
 from mjtrain.runs.training_run import TrainingRun, record_run
 from mjtrain.runtime import files, heartbeat

@@ -16,8 +16,7 @@ from mjtrain.runs.checkpoint import (
     write_best,
 )
 from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
-from mjtrain.runs.storage.publish import NewerThereError, publish, read_latest
-from mjtrain.runs.storage.record import LATEST, newest_first, object_iteration
+from mjtrain.runs.storage.publish import LATEST, NewerThereError, newest_first, object_iteration, publish, read_latest
 from mjtrain.runs.storage.store import Storage, StorageError
 from support.storage import Proxy
 
@@ -219,7 +218,7 @@ def test_a_damaged_object_is_passed_over_with_a_line(any_url: str, tmp_path: Pat
     import hashlib
     import io
 
-    from mjtrain.runs.storage.record import object_name
+    from mjtrain.runs.storage.publish import object_name
 
     storage = Storage(any_url)
     for iteration in (2, 4):

@@ -16,7 +16,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.runs.checkpoint import find_valid_checkpoint, load_checkpoint
 from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
-from mjtrain.runs.storage.record import object_name
+from mjtrain.runs.storage.publish import object_name
 from mjtrain.runs.storage.store import Storage, StorageError
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import RequestError

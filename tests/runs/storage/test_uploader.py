@@ -23,7 +23,7 @@ from mjtrain.runs.checkpoint import (
     write_best,
 )
 from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
-from mjtrain.runs.storage.owner import TakenError, check_owner, read_owner, take_url
+from mjtrain.runs.storage.publish import TakenError, check_owner, read_owner, take_url
 from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError
 from mjtrain.runs.storage.uploader import Uploader, UploadEvent
 from support.machine import patience, wait_until
@@ -273,7 +273,7 @@ def test_two_new_runs_at_one_url_do_not_mix(any_url: str, tmp_path: Path) -> Non
         thread.start()
     for thread in threads:
         thread.join()
-    owner = read_owner(Storage(any_url))
+    owner, _ = read_owner(Storage(any_url))
     assert owner is not None
     assert owner.run in won
     assert len(won) + len(lost) == 8

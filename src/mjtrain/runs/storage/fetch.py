@@ -5,15 +5,20 @@ import os
 from pathlib import Path
 
 from mjtrain.runs.checkpoint import (
-    BEST_FILE,
     checkpoint_iteration,
     checkpoint_path,
     has_valid_checksum,
-    parse_best,
     write_best,
 )
-from mjtrain.runs.storage.publish import read_latest
-from mjtrain.runs.storage.record import LATEST, Latest, newest_first, object_iteration, object_name
+from mjtrain.runs.storage.publish import (
+    LATEST,
+    Latest,
+    newest_first,
+    object_iteration,
+    object_name,
+    read_latest,
+    read_stored_best,
+)
 from mjtrain.runs.storage.store import Storage, local_folder
 from mjtrain.runtime.event_log import METRICS_FILE
 from mjtrain.runtime.files import replacing, write_whole
@@ -104,8 +109,7 @@ class _OtherContentError(Exception):
 
 def _fetch_best(storage: Storage, names: list[str], objects: dict[str, int], run_dir: Path) -> list[str]:
     """Download the best checkpoint, if one is recorded there; return a line if it cannot be had."""
-    content = storage.read(BEST_FILE)
-    best = None if content is None else parse_best(content[0])
+    best = read_stored_best(storage)
     if best is None:
         return []
     path = checkpoint_path(run_dir, best.iteration)

@@ -1,26 +1,91 @@
-"""Store one checkpoint and make it the latest."""
+"""Store one checkpoint below a URL and make it the latest; and which run the URL belongs to."""
 
 import contextlib
 import hashlib
 import io
+import json
+import re
 import socket
 import time
+from dataclasses import asdict, dataclass
 from io import BufferedReader
 from pathlib import Path
 
-from mjtrain.runs.checkpoint import BEST_FILE, checkpoint_iteration, parse_best, read_best
-from mjtrain.runs.storage.record import (
-    LATEST,
-    Latest,
-    choose_stale,
-    object_iteration,
-    object_name,
-    parse_latest,
-)
+from mjtrain.runs.checkpoint import BEST_FILE, BestCheckpoint, checkpoint_iteration, parse_best, read_best
 from mjtrain.runs.storage.store import ConflictError, Storage, StorageError, Version
 from mjtrain.runtime.event_log import METRICS_FILE
 
+LATEST, OWNER = "latest.json", "run.json"
+"""The newest checkpoint below a URL; which run the URL belongs to, which only one of two writers can create."""
+
 _MAX_CONFLICTS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latest:
+    """The newest checkpoint below a URL."""
+
+    iteration: int
+    """Iterations that it holds."""
+
+    object: str
+    """Its name below the URL."""
+
+    sha256: str
+    """SHA-256 of its bytes, in hexadecimal."""
+
+    size: int
+    """Its size in bytes."""
+
+    run: str
+    """Name of the run directory that it comes from."""
+
+    host: str
+    """The host it was published from."""
+
+    time: float
+    """When it was published, in seconds since the epoch."""
+
+    def to_json(self) -> bytes:
+        """Return the content of latest.json."""
+        return json.dumps(asdict(self), indent=2).encode() + b"\n"
+
+
+def parse_latest(content: bytes) -> Latest | None:
+    """Read latest.json; None if it is damaged."""
+    try:
+        latest = Latest(**json.loads(content))
+        return latest if object_iteration(latest.object) == latest.iteration else None
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def object_name(iteration: int, sha256: str) -> str:
+    """Name the object of a checkpoint after its content, so that no writer ever changes what another one stored."""
+    return f"model_{iteration}-{sha256[:16]}.pt"
+
+
+def object_iteration(name: str) -> int | None:
+    """Read the iteration from an object's name; None if it is not the name of a checkpoint."""
+    found = re.fullmatch(r"model_(\d+)-[0-9a-f]{16}\.pt", name)
+    return None if found is None else int(found[1])
+
+
+def newest_first(names: list[str], latest: Latest | None) -> list[str]:
+    """Order the checkpoints among names; among those of one iteration, the one that latest.json names comes first."""
+    found = [(iteration, name) for name in names if (iteration := object_iteration(name)) is not None]
+    named = None if latest is None else latest.object
+    return [name for _, name in sorted(found, key=lambda item: (item[0], item[1] == named, item[1]), reverse=True)]
+
+
+def choose_stale(names: list[str], latest: Latest, keep: int, best: int | None = None) -> list[str]:
+    """Choose the objects to delete so that the newest `keep` iterations remain, and the best one if it is given.
+
+    Objects newer than the one that latest.json names belong to another writer. The one that it names is never chosen.
+    """
+    settled = [name for name in newest_first(names, latest) if (object_iteration(name) or 0) <= latest.iteration]
+    kept = [*sorted({object_iteration(name) or 0 for name in settled}, reverse=True)[:keep], best]
+    return [name for name in settled if object_iteration(name) not in kept and name != latest.object]
 
 
 class NewerThereError(Exception):
@@ -78,11 +143,15 @@ def publish(storage: Storage, path: Path, file: BufferedReader, *, keep: int | N
     else:
         raise StorageError(f"{storage.url}/{LATEST} is changed by other writers all the time")
     if keep is not None:
-        stored = storage.read(BEST_FILE)
-        best = None if stored is None else parse_best(stored[0])
-        storage.delete(
-            choose_stale(list(storage.list_objects()), latest, keep, None if best is None else best.iteration)
-        )
+        best = read_stored_best(storage)
+        kept = None if best is None else best.iteration
+        storage.delete(choose_stale(list(storage.list_objects()), latest, keep, kept))
+
+
+def read_stored_best(storage: Storage) -> BestCheckpoint | None:
+    """Return which checkpoint is recorded as the best at a URL; None if none is, or the record is damaged."""
+    found = storage.read(BEST_FILE)
+    return None if found is None else parse_best(found[0])
 
 
 def publish_best(storage: Storage, path: Path, file: BufferedReader) -> None:
@@ -134,3 +203,71 @@ def _digest(file: BufferedReader) -> tuple[str, int]:
     file.seek(0)
     digest = hashlib.file_digest(file, "sha256").hexdigest()
     return digest, file.tell()
+
+
+class TakenError(Exception):
+    """Another run, or another start of the same one, stores its checkpoints at the URL."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """Who stores checkpoints at a URL."""
+
+    session: str
+    """Session of the claim to its run directory, see `runs.claim`."""
+
+    run: str
+    """Name of the run directory."""
+
+    host: str
+    """Host of its first rank."""
+
+    time: float
+    """When it took the URL, in seconds since the epoch."""
+
+    def __str__(self) -> str:
+        return f"run {self.run} on host {self.host}"
+
+
+def take_url(storage: Storage, session: str, run: str, *, is_new: bool) -> None:
+    """Record that a run stores its checkpoints at a URL from now on.
+
+    Args:
+        is_new: Whether it is a new run. A run that is resumed takes the place of whatever is recorded.
+
+    Raises:
+        TakenError: A new run finds that another one has just taken the URL, or has stored checkpoints there.
+    """
+    own = Owner(session=session, run=run, host=socket.gethostname(), time=time.time())
+    for _ in range(_MAX_CONFLICTS):
+        theirs, version = read_owner(storage)
+        if theirs is not None and theirs.session == session:
+            return
+        if is_new and any(object_iteration(name) is not None for name in storage.list_objects()):
+            raise TakenError(f"{theirs or 'another run'} has stored checkpoints there")
+        try:
+            storage.replace(OWNER, json.dumps(asdict(own)).encode() + b"\n", version)
+        except ConflictError:
+            if is_new:
+                raise TakenError(f"{read_owner(storage)[0] or 'another run'} began there at the same time") from None
+        else:
+            return
+    raise StorageError(f"{storage.url}/{OWNER} is changed by other writers all the time")
+
+
+def read_owner(storage: Storage) -> tuple[Owner | None, Version | None]:
+    """Return who stores checkpoints at a URL, None if nobody is recorded or the record is damaged, and its version."""
+    found = storage.read(OWNER)
+    try:
+        return (None, None) if found is None else (Owner(**json.loads(found[0])), found[1])
+    except (ValueError, TypeError, RecursionError):
+        return None, None if found is None else found[1]
+
+
+def check_owner(storage: Storage, session: str, run: str) -> None:
+    """Raise a TakenError unless the URL belongs to this session; one that belongs to nobody is taken."""
+    theirs, _ = read_owner(storage)
+    if theirs is None:
+        take_url(storage, session, run, is_new=False)
+    elif theirs.session != session:
+        raise TakenError(f"{theirs} has stored there since, so this job no longer does")
