@@ -20,13 +20,7 @@ from typing import Any
 
 from mjtrain.launcher.ipc.messages import MessageReader, Sender
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS, wakeup_pipe
-from mjtrain.runtime.processes import (
-    JOB_VARIABLE,
-    adopt_orphans,
-    list_descendants,
-    list_job_processes,
-    send_signal,
-)
+from mjtrain.runtime.processes import JOB_VARIABLE, adopt_orphans, list_descendants, list_job_processes, send_signal
 
 ORPHAN_GRACE_S = 1.5
 """Time between SIGTERM and SIGKILL when the launcher is gone, in seconds."""

@@ -4,12 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from mjtrain.runs.checkpoint import (
-    checkpoint_iteration,
-    checkpoint_path,
-    has_valid_checksum,
-    write_best,
-)
+from mjtrain.runs.checkpoint import checkpoint_iteration, checkpoint_path, has_valid_checksum, write_best
 from mjtrain.runs.storage.publish import (
     LATEST,
     Latest,
