@@ -38,9 +38,9 @@ from mjtrain.runs.teacher import find_missing_teacher
 from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runs.trust import remember
-from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
+from mjtrain.runtime.machine import count_cores
 from mjtrain.runtime.rank import RankContext, check_seed
 from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.training.open_run import naming_last_checkpoint, open_run, report_restart, saved_iteration

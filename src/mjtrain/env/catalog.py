@@ -16,8 +16,8 @@ from typing import Any
 
 from mjtrain.config import TaskConfig
 from mjtrain.config.train import gymnasium_task
-from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import RequestError, StoppedError, message_of, suggest
+from mjtrain.runtime.machine import find_entry_points
 
 GROUP = "mjtrain.tasks"
 """Entry-point group in which a package registers task factories."""

@@ -17,9 +17,8 @@ from mjtrain.launcher.planning.external import ExternalRank, add_local_world_siz
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.launcher.rank.in_process import check_thread, run_in_process
-from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.machine import count_gpus
+from mjtrain.runtime.machine import count_cores, count_gpus
 from mjtrain.runtime.processes import ancestor_commands
 from mjtrain.runtime.standard_streams import open_missing_streams, show_crashes
 

@@ -24,10 +24,9 @@ from mjtrain.runs.bundle import (
     parse_manifest,
 )
 from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, check_url, hide_query, split_url
-from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import OutsideError, RequestError, first_line_of, require, summarise
 from mjtrain.runtime.files import filling, read_regular, replacing, saying_where
-from mjtrain.runtime.machine import is_writable
+from mjtrain.runtime.machine import find_entry_points, is_writable
 
 GROUP = "mjtrain.policies"
 """Entry-point group in which a package registers folders with bundles: name of a task -> module:object, the folder. The

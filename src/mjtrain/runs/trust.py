@@ -17,8 +17,8 @@ from mjtrain.config import AgentConfig, AnyEnvConfig, GymnasiumConfig, TaskConfi
 from mjtrain.config.functions import collect_functions
 from mjtrain.config.plain import import_function
 from mjtrain.env.catalog import GROUP, GYMNASIUM, MJLAB, file_module, task_file
-from mjtrain.runtime.entry_points import find_entry_points
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.machine import find_entry_points
 
 _GROUPS = (GROUP, "mjtrain.learners")
 

@@ -32,9 +32,15 @@ from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.sources import find_copies
 from mjtrain.runs.teacher import AUTO, find_missing_teacher, resolve_teacher
 from mjtrain.runs.trained_run import drop_unused
-from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError, require
-from mjtrain.runtime.machine import available_memory, count_gpus, free_gpu_memory, installed_packages, is_writable
+from mjtrain.runtime.machine import (
+    available_memory,
+    count_cores,
+    count_gpus,
+    free_gpu_memory,
+    installed_packages,
+    is_writable,
+)
 from mjtrain.runtime.text import count
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.engines import resolve_engine

@@ -14,8 +14,8 @@ from mjtrain.launcher.failure import Failure, describe_exit
 from mjtrain.launcher.job.health import Hang, RankState
 from mjtrain.launcher.job.outputs import LogFile
 from mjtrain.launcher.rank.spawned import STACK_SIGNAL, stack_file
-from mjtrain.runtime.cgroups import find_cgroups
 from mjtrain.runtime.errors import first_line_of
+from mjtrain.runtime.machine import find_cgroups, read_text
 from mjtrain.runtime.processes import is_ending, send_signal, signal_main_threads
 
 
@@ -63,10 +63,7 @@ def _find_counter() -> Path:
 
 
 def _read_count(path: Path) -> int | None:
-    try:
-        found = re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)
-    except OSError:
-        return None
+    found = re.search(r"^oom_kill (\d+)$", read_text(path), re.MULTILINE)
     return int(found[1]) if found else None
 
 

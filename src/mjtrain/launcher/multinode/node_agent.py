@@ -25,9 +25,8 @@ from mjtrain.launcher.ipc.network import list_interfaces
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.spawn import run_host_job
-from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError, message_of
-from mjtrain.runtime.machine import count_gpus, installed_packages, is_writable
+from mjtrain.runtime.machine import count_cores, count_gpus, installed_packages, is_writable
 
 _FLUSH_S = 5.0
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from mjtrain.launcher.ipc.network import find_holder, is_local, list_interfaces, listen_at
 from mjtrain.launcher.planning.placement import INTERFACE_VARIABLES, visible_gpus
-from mjtrain.runtime.cgroups import cpu_quota, max_tasks
-from mjtrain.runtime.machine import available_memory, format_bytes
+from mjtrain.runtime.machine import available_memory, cpu_quota, format_bytes, max_tasks
 from mjtrain.sim.drawing.backend import list_gpu_uuids
 from mjtrain.tools.doctor.finding import Finding, Question, failure, grade, ok, warning
 

@@ -14,9 +14,8 @@ from mjtrain.config.type_check import find_option_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.runs.storage.store import hide_query
-from mjtrain.runtime.cgroups import count_cores
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.machine import available_memory, count_gpus, format_bytes
+from mjtrain.runtime.machine import available_memory, count_cores, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
 from mjtrain.runtime.text import count
 from mjtrain.tools import name_flags
