@@ -34,7 +34,7 @@ from mjtrain.runs.claim import (
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded, read_lines
-from mjtrain.runtime.file_locks import is_locked, lock, open_lock_file
+from mjtrain.runtime.files import is_locked, lock, open_lock_file
 from mjtrain.training.train_rank import train_rank
 from support.machine import patience
 

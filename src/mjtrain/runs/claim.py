@@ -21,8 +21,7 @@ from pathlib import Path
 from mjtrain.runs.run_dir import NotWrittenError
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import METRICS_FILE
-from mjtrain.runtime.file_locks import is_locked, lock, open_lock_file, unlock
-from mjtrain.runtime.files import is_something_else, read_regular
+from mjtrain.runtime.files import is_locked, is_something_else, lock, open_lock_file, read_regular, unlock
 
 LOCK_FILE = ".lock"
 

@@ -1,13 +1,15 @@
-"""Files that appear under their name only when they are complete, and files that are read only if they are files."""
+"""Files that appear under their name only when they are complete, are read only if they are files, or are locked."""
 
 import contextlib
 import errno
+import fcntl
 import glob
 import os
 import re
 import secrets
 import shutil
 import stat
+import struct
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -252,3 +254,55 @@ def _fill(descriptor: int) -> None:
     device = os.open("/dev/full", os.O_RDWR)
     os.dup2(device, descriptor, inheritable=False)
     os.close(device)
+
+
+# Open-file-description locks belong to an open file, not to a process. NFS and other shared file systems pass them on
+# to all hosts, and the kernel gives them back. A process that inherits the open file keeps the lock alive.
+_FLOCK = struct.Struct("hhqqi0q")  # struct flock: type, whence, start, length (0: all), pid
+
+
+def open_lock_file(path: Path) -> int:
+    """Open a file for writing, as locks between hosts need; make it if it is missing. A link is not followed."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Lock an open file.
+
+    Args:
+        shared: Whether others may lock it too, if they share it.
+        wait: Whether to wait until it is free.
+
+    Returns:
+        Whether it is locked now; False if another open file has the lock.
+
+    Raises:
+        OSError: The file system has no locks.
+    """
+    command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
+    try:
+        fcntl.fcntl(descriptor, command, _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, 0, 0, 0, 0))
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def unlock(descriptor: int) -> None:
+    """Give the lock of an open file back, also where a fork of this process has inherited the file."""
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, 0, 0, 0, 0))
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether any process has locked a file; this asks, and takes no lock even for a moment.
+
+    Raises:
+        OSError: It cannot be read, or the file system has no locks.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
+    finally:
+        os.close(descriptor)
+    return _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK

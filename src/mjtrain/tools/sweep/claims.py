@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mjtrain.runtime.file_locks import lock, open_lock_file
+from mjtrain.runtime.files import lock, open_lock_file
 
 
 @dataclass(eq=False, kw_only=True)

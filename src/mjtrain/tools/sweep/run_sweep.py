@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.ipc.signals import leave
 from mjtrain.runtime.errors import OutsideError, RequestError
-from mjtrain.runtime.file_locks import open_lock_file
+from mjtrain.runtime.files import open_lock_file
 from mjtrain.tools.sweep.claims import Claim, Claims
 from mjtrain.tools.sweep.display import SweepDisplay
 from mjtrain.tools.sweep.plan import JOURNAL, Slot, SweepPlan

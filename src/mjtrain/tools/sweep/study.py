@@ -14,8 +14,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.file_locks import lock
-from mjtrain.runtime.files import is_something_else, replacing
+from mjtrain.runtime.files import is_something_else, lock, replacing
 from mjtrain.tools.sweep.plan import JOURNAL, PICTURE, SweepPlan
 from mjtrain.tools.sweep.results import State, TrialResult
 from mjtrain.tools.sweep.space import Parameter, Value
