@@ -1,6 +1,6 @@
 """Numbers in messages."""
 
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import count
 
 
 def test_one_of_something_is_singular() -> None:

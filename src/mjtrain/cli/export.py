@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mjtrain.cli.command import TrainedRunOptions, command, take_first
 from mjtrain.cli.parsing import parse
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from mjtrain.cli.command import TrainedRunOptions, command
 from mjtrain.cli.parsing import parse
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, RobotConfig
-from mjtrain.runtime.errors import RequestError, suggest
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import RequestError, count, suggest
 
 if TYPE_CHECKING:
     from pathlib import Path

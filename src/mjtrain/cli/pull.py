@@ -5,8 +5,7 @@ from pathlib import Path
 
 from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
-from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import RequestError, count
 
 DESCRIPTION = (
     "Copy a policy that mjtrain push wrote to a folder, after every file was verified. Nothing in it is run. SOURCE is "

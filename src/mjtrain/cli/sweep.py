@@ -9,9 +9,8 @@ import tyro
 
 from mjtrain.cli.command import command, split_task
 from mjtrain.cli.parsing import parse
-from mjtrain.runtime.errors import RequestError, require
+from mjtrain.runtime.errors import RequestError, count, require
 from mjtrain.runtime.files import shorten
-from mjtrain.runtime.text import count
 
 if TYPE_CHECKING:
     from mjtrain.tools.sweep.plan import SweepPlan

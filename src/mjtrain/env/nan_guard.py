@@ -9,8 +9,8 @@ import torch
 
 from mjtrain.config import NanGuardConfig
 from mjtrain.env.core import EnvCore
+from mjtrain.runtime.errors import count
 from mjtrain.runtime.files import replacing
-from mjtrain.runtime.text import count
 from mjtrain.sim.engines.base import MAX_VALUE, State
 
 _FIELDS = ("qpos", "qvel", "act", "ctrl")

@@ -12,8 +12,7 @@ from typing import Any
 
 from mjtrain.config import EnvConfig
 from mjtrain.config.type_check import find_type_problems, show
-from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.text import spaced
+from mjtrain.runtime.errors import RequestError, spaced
 
 _HELPERS = {
     "ObservationTerm": "observation(func, …)",

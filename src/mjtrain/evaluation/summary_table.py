@@ -6,8 +6,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from mjtrain.runtime.errors import count
 from mjtrain.runtime.files import shorten
-from mjtrain.runtime.text import count
 
 _MOST_ROWS = 20
 """Parts of a reference that the table shows; where there are more, those in which most episodes failed."""

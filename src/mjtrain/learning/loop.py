@@ -27,9 +27,8 @@ from mjtrain.runs.checkpoint import (
     taking_apart,
 )
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.rank import RankContext
-from mjtrain.runtime.text import count
 from mjtrain.runtime.worker import same_random_numbers, torch_threads
 
 

@@ -1,13 +1,13 @@
-"""Errors that commands print as one line."""
+"""Errors that commands print as one line, and numbers and values as messages write them."""
 
 import difflib
 import errno
 import importlib.util
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 INJECTED = "after injected fault "
 """In the cause of a failure that followed upon --inject-fault, what comes before the fault."""
-
 
 _MAX_LINE = 2000
 
@@ -88,3 +88,13 @@ def require(what: str, extra: str, *modules: str) -> None:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise RequestError(f"{what} needs {' and '.join(missing)}; pip install 'mjtrain[{extra}]'")
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number and its noun: 1 iteration, 2,000 iterations. Without a plural, an s is added."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def spaced(value: Any) -> str:
+    """Write a value as a flag takes it: the items of a tuple or list with spaces between them."""
+    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 from mjtrain.launcher.ipc.signals import StopSignals, leave
 from mjtrain.runs.run import Rows, read_metrics
-from mjtrain.runtime.errors import RequestError, require
+from mjtrain.runtime.errors import RequestError, count, require
 from mjtrain.runtime.files import replacing, write_whole
 from mjtrain.runtime.processes import module_path
-from mjtrain.runtime.text import count
 from mjtrain.tools import name_flags
 from mjtrain.tools.plotting import LABELS, XAxis, x_values
 from mjtrain.tools.start_train import become_train

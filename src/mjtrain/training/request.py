@@ -32,7 +32,7 @@ from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.sources import find_copies
 from mjtrain.runs.teacher import AUTO, find_missing_teacher, resolve_teacher
 from mjtrain.runs.trained_run import drop_unused
-from mjtrain.runtime.errors import RequestError, require
+from mjtrain.runtime.errors import RequestError, count, require
 from mjtrain.runtime.machine import (
     available_memory,
     count_cores,
@@ -41,7 +41,6 @@ from mjtrain.runtime.machine import (
     installed_packages,
     is_writable,
 )
-from mjtrain.runtime.text import count
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.engines import resolve_engine
 from mjtrain.training.metric_rules import find_rule_problems

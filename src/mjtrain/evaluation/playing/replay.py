@@ -8,8 +8,7 @@ import numpy as np
 
 from mjtrain.config import EnvConfig
 from mjtrain.evaluation.playing.viewer_session import StateField, ViewerSession
-from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import RequestError, count
 from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.sim.robots.kinematics import Kinematics
 

@@ -8,9 +8,8 @@ from typing import Any, Literal
 from mjtrain.config import GpuIds, LaunchConfig
 from mjtrain.launcher.planning.external import ExternalNode, ExternalRank
 from mjtrain.launcher.planning.plan import Host, HostPlan, LaunchPlan
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.rank import RankContext
-from mjtrain.runtime.text import count
 
 
 def visible_gpus(environ: Mapping[str, str], num_visible_gpus: int) -> tuple[str, ...]:

@@ -17,8 +17,7 @@ from mjtrain.learning.rsl_rl.cnn_model import CnnModel
 from mjtrain.learning.rsl_rl.networks import resolve_model
 from mjtrain.learning.rsl_rl.vec_env import pack
 from mjtrain.runs.checkpoint import CheckpointError
-from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import RequestError, count
 
 
 class ActorPolicy:

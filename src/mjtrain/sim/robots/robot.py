@@ -7,7 +7,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.config import EnvConfig
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import count
 from mjtrain.sim.robots.model import load_model
 from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, clamps_controls, name_inputs
 

@@ -14,10 +14,9 @@ from mjtrain.config.type_check import find_option_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.runs.storage.store import hide_query
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.machine import available_memory, count_cores, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
-from mjtrain.runtime.text import count
 from mjtrain.tools import name_flags
 from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, to_words
 from mjtrain.training.metric_rules import find_metric_problems, is_smaller_better

@@ -10,8 +10,8 @@ from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.learner import IterationResult
 from mjtrain.runs.checkpoint import BestCheckpoint, read_best
 from mjtrain.runtime import heartbeat
+from mjtrain.runtime.errors import count
 from mjtrain.runtime.standard_streams import write_to_stderr
-from mjtrain.runtime.text import count
 from mjtrain.training.hooks.base import Hook, HookContext
 from mjtrain.training.hooks.checkpoints import record_best
 from mjtrain.training.metric_rules import Ranking, parse_stop_condition

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from mjtrain.config import EnvConfig, TrainConfig
 from mjtrain.launcher.faults.fault import PLACES, Fault
-from mjtrain.runtime.errors import suggest
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import count, suggest
 
 ONCE = ("start", "build")
 """Phases that a training has before its first iteration."""

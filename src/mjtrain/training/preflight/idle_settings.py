@@ -8,7 +8,7 @@ from mjtrain.config import EnvConfig
 from mjtrain.env.env import Env
 from mjtrain.env.term_check import TermFunction, list_functions
 from mjtrain.mdp import events, randomization, terminations, tracking, velocity
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import count
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.layout import Layout
 from mjtrain.sim.robots.plausibility import is_hinge

@@ -4,16 +4,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mjtrain.config import (
-    AgentConfig,
-    CnnConfig,
-    DaggerConfig,
-    EnvConfig,
-    ImitationConfig,
-    ModelConfig,
-    PpoConfig,
-)
-from mjtrain.runtime.text import spaced
+from mjtrain.config import AgentConfig, CnnConfig, DaggerConfig, EnvConfig, ImitationConfig, ModelConfig, PpoConfig
+from mjtrain.runtime.errors import spaced
 
 Shape = tuple[int, ...]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from mjtrain.config import DEFAULT_LEARNER, AgentConfig, DaggerConfig, DistillationConfig, PpoConfig, TrainConfig
 from mjtrain.learning.registry import find_library
-from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import RequestError, count
 
 _OURS = re.compile(r"PPO$|rsl_rl\.|mjtrain\.")
 """Algorithms whose mini-batches are RSL-RL's."""

@@ -13,7 +13,7 @@ from mjtrain.env.env import Env
 from mjtrain.env.robot_names import matched_names
 from mjtrain.env.term_check import PLURALS, TermFunction, list_functions, read_annotation
 from mjtrain.mdp import gait, objects, reach, rewards, root, targets, terminations, velocity
-from mjtrain.runtime.text import spaced
+from mjtrain.runtime.errors import spaced
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.layout import SensorKind
 from mjtrain.sim.robots.measured import are_in_line, find_sensor_body

@@ -8,7 +8,7 @@ import numpy as np
 
 from mjtrain.config.robot_import import ImportConfig
 from mjtrain.config.robot_parts import ActuatorConfig
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import count
 from mjtrain.sim.robots.measured import hangs_on
 from mjtrain.sim.robots.read_layout import SCALAR_JOINTS
 from mjtrain.sim.robots.start import find_base

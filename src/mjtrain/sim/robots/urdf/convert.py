@@ -11,9 +11,8 @@ from mjtrain.config import RobotConfig
 from mjtrain.config.robot_import import ImportConfig
 from mjtrain.config.robot_parts import KeyframeConfig, OptionConfig, SensorConfig, SiteConfig
 from mjtrain.config.type_check import find_option_problems
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.files import write_whole
-from mjtrain.runtime.text import count
 from mjtrain.sim.robots.completion import complete_robot
 from mjtrain.sim.robots.completion.parts import free_name
 from mjtrain.sim.robots.layout import match_names
