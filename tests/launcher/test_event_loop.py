@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from mjtrain.launcher.ipc.event_loop import EventLoop
+from mjtrain.launcher.ipc.signals import EventLoop
 from mjtrain.runtime.processes import is_ending
 from support.machine import patience, read_proc, wait_until
 
@@ -35,7 +35,7 @@ def test_a_signal_waits_for_the_end_of_a_callback() -> None:
 
 STOPPED = """
 import os, signal, time
-from mjtrain.launcher.ipc.event_loop import EventLoop
+from mjtrain.launcher.ipc.signals import EventLoop
 
 began_s = time.monotonic()
 with EventLoop(print) as loop:

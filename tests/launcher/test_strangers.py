@@ -280,7 +280,7 @@ def test_a_node_tells_a_stranger_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_any_message_of_a_rank_ends_only_its_own_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a damaged rank sends is handled or counts as the end of the rank; the supervisor does not raise."""
-    monkeypatch.setattr("mjtrain.launcher.ipc.event_loop._TURN_S", 0.0)
+    monkeypatch.setattr("mjtrain.launcher.ipc.signals._TURN_S", 0.0)
     rng = random.Random(0)
     hello = encode_message("hello", b"", {"rank": 1, "pid": 1 << 30, "host": "x"})
     whole: list[dict[str, Any]] = [

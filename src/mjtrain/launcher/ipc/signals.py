@@ -1,15 +1,21 @@
-"""SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU while a job runs."""
+"""SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU while a job runs, and the loop in which a launcher waits."""
 
 import contextlib
 import os
 import resource
+import selectors
 import signal
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mjtrain.runtime.errors import StoppedError
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
@@ -135,3 +141,58 @@ def wakeup_pipe() -> Iterator[int]:
             signal.set_wakeup_fd(before)
         os.close(read)
         os.close(write)
+
+
+_TURN_S = 0.2
+
+
+class EventLoop:
+    """Calls back when a file becomes readable or a stop signal has arrived; use as a context manager.
+
+    Every callback runs in `turn`, in the thread that calls it, and after the one before has returned. A signal
+    therefore never interrupts a callback that holds a lock.
+    """
+
+    def __init__(self, on_stop_signal: Callable[[int], None]) -> None:
+        self._on_stop_signal = on_stop_signal
+        self._signals: deque[int] = deque()
+        self._selector = selectors.DefaultSelector()
+        self._stack = contextlib.ExitStack()
+        self._turn_ended_s = 0.0
+
+    def __enter__(self) -> "EventLoop":
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._selector.close)
+            wakeup = stack.enter_context(wakeup_pipe())
+            stack.enter_context(StopSignals(self._signals.append))
+            self.watch(wakeup, lambda: os.read(wakeup, 4096))
+            self._stack = stack.pop_all()
+        self._turn_ended_s = time.monotonic()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stack.close()
+
+    def watch(self, file: "FileDescriptorLike", callback: Callable[[], Any]) -> None:
+        """Call back each time a file is readable."""
+        self._selector.register(file, selectors.EVENT_READ, callback)
+
+    def unwatch(self, file: "FileDescriptorLike") -> None:
+        """Stop watching a file, if it is watched; do this before it is closed."""
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(file)
+
+    def turn(self) -> float:
+        """Wait for a moment at most, and handle all that has arrived.
+
+        Returns:
+            For how long this process did not run, in seconds, if it was stopped since the last turn; 0 otherwise.
+        """
+        for key, _ in self._selector.select(_TURN_S):
+            if key.fd in self._selector.get_map():  # an earlier callback of this turn may have closed it
+                key.data()
+        while self._signals:
+            self._on_stop_signal(self._signals.popleft())
+        before_s, self._turn_ended_s = self._turn_ended_s, time.monotonic()
+        passed_s = self._turn_ended_s - before_s
+        return passed_s if passed_s > 10 * _TURN_S else 0.0

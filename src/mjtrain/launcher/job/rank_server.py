@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, check_message, listen
+from mjtrain.launcher.ipc.signals import EventLoop
 from mjtrain.launcher.job.health import RankState
 from mjtrain.launcher.job.outputs import LogFile, RankOutput, Sink
 from mjtrain.launcher.planning.plan import LaunchPlan

@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any
 
 from mjtrain.launcher.failure import Failure, RunResult, read_result
-from mjtrain.launcher.ipc.event_loop import EventLoop
 from mjtrain.launcher.ipc.messages import read_field
-from mjtrain.launcher.ipc.signals import STOP_SIGNALS
+from mjtrain.launcher.ipc.signals import STOP_SIGNALS, EventLoop
 from mjtrain.launcher.job.outputs import Console
 from mjtrain.launcher.multinode.transport import HostHandle
 from mjtrain.launcher.planning.plan import LaunchPlan

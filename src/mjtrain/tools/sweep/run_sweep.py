@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from mjtrain.launcher.ipc.event_loop import EventLoop
-from mjtrain.launcher.ipc.signals import leave
+from mjtrain.launcher.ipc.signals import EventLoop, leave
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import open_lock_file
 from mjtrain.tools.sweep.claims import Claim, Claims

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.launcher.failure import describe_exit
-from mjtrain.launcher.ipc.event_loop import EventLoop
+from mjtrain.launcher.ipc.signals import EventLoop
 from mjtrain.launcher.job.process_tree import ProcessTree
 from mjtrain.runtime.event_log import MetricLines
 from mjtrain.runtime.processes import module_path, send_signal
