@@ -16,7 +16,7 @@ from mjtrain.config import LaunchConfig
 from mjtrain.launcher import NotSavedError, RankFailedError, make_plan
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, RunResult
-from mjtrain.launcher.ipc import pickling
+from mjtrain.launcher.rank.spawned import pickle_with_code
 from mjtrain.launcher.spawn import run_spawned
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import OutsideError, RequestError
@@ -52,7 +52,7 @@ def test_a_signal_between_two_starts_ends_the_job_as_one_during_a_start() -> Non
 
 
 def test_what_cannot_be_ended_delays_the_restart(sleeper: int, capfd: pytest.CaptureFixture[str]) -> None:
-    ended = RunResult(value=pickling.dumps("done"))
+    ended = RunResult(value=pickle_with_code("done"))
     results = [RunResult(failure=FAILED, left=(sleeper,)), ended]
     told: list[str] = []
 
@@ -87,7 +87,7 @@ def test_a_restart_does_without_log_files_where_none_can_be_written(
         shutil.rmtree(folder)
         folder.write_text("")
 
-    results = [RunResult(failure=FAILED), RunResult(value=pickling.dumps("done"))]
+    results = [RunResult(failure=FAILED), RunResult(value=pickle_with_code("done"))]
     assert run(results, launch=launch, on_restart=break_folder) == "done"
     assert "this start writes no log files" in capfd.readouterr().err
     with pytest.raises(RequestError, match="--torchrunx-log-dir"):

@@ -12,13 +12,13 @@ from typing import Any
 
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import RunResult, write_crash_file
-from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, leave
 from mjtrain.launcher.job.outputs import make_log_dir
 from mjtrain.launcher.job.spawner import JOB_NAME, Job
 from mjtrain.launcher.job.supervisor import Supervisor
 from mjtrain.launcher.planning.membership import Membership, TooFewLeftError
+from mjtrain.launcher.rank.spawned import pickle_with_code
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import check_working_directory, saying_where
 from mjtrain.runtime.processes import is_ending, module_path
@@ -163,7 +163,7 @@ def await_gone(pids: Sequence[int], timeout_s: float) -> list[int]:
 
 def pickle_function(request: LaunchRequest) -> bytes:
     """Pickle the function and its arguments; only the ranks unpickle them, and report it when that fails."""
-    return pickling.dumps((request.fn, request.args))
+    return pickle_with_code((request.fn, request.args))
 
 
 def unpickle_value(result: RunResult) -> Any:

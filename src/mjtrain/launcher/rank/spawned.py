@@ -1,20 +1,25 @@
 """What a spawned rank runs: the caller's function, and a thread that talks to the supervisor of its host."""
 
 import faulthandler
+import io
 import os
 import pickle
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from types import CodeType
 from typing import Any, NoReturn
+
+import cloudpickle
 
 from mjtrain.launcher.failure import shorten
 from mjtrain.launcher.faults.injector import make_heartbeat
-from mjtrain.launcher.ipc import pickling
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS, in_forks, stop_repeats
 from mjtrain.launcher.planning.plan import LaunchPlan
@@ -61,7 +66,7 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
             heartbeat.current.begin("run")
             value = fn(context, *args)
         flush_standard_streams()
-        returned = pickling.dumps(value) if context.local_rank == 0 else b""
+        returned = pickle_with_code(value) if context.local_rank == 0 else b""
         supervisor.sender.send("done", returned, paused=heartbeat.current.paused)
     except BaseException as error:
         supervisor.fail(error)
@@ -116,7 +121,7 @@ class SupervisorClient:
         interrupted = self._interrupted and isinstance(error, KeyboardInterrupt)
         text = "".join(traceback.format_exception(error))
         try:
-            pickled = pickling.dumps(error)
+            pickled = pickle_with_code(error)
             pickle.loads(pickled)  # many exceptions can be pickled but not restored
         except Exception:
             pickled = b""
@@ -195,3 +200,36 @@ class SupervisorClient:
             self.sender.send("interrupting")
             assert self._main_thread.ident is not None
             signal.pthread_kill(self._main_thread.ident, signal.SIGINT)
+
+
+_SPAWNED_MAIN = "__mp_main__"
+"""The module to which the functions of a script belong in a process of multiprocessing's spawn or forkserver. Like
+__main__, no other process can import it."""
+
+
+def pickle_with_code(value: Any) -> bytes:
+    """Pickle a value with cloudpickle; functions that other processes cannot import go along with their code.
+
+    Since version 3.1.3 cloudpickle gives such code `<dynamic-code>` as its file, so that equal functions have equal
+    bytes wherever they stand. A traceback of a rank would then tell neither the file nor the line's text. Here code
+    keeps the file that it was compiled from.
+    """
+    buffer = io.BytesIO()
+    main = sys.modules.get(_SPAWNED_MAIN)
+    if main is not None and main.__name__ == _SPAWNED_MAIN:
+        cloudpickle.register_pickle_by_value(main)
+    _Pickler(buffer).dump(value)
+    return buffer.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        """Reduce code to what cloudpickle makes of it and the file that it was compiled from; leave the rest to it."""
+        if isinstance(obj, CodeType):
+            make, arguments = self.dispatch_table[CodeType](obj)[:2]
+            return _make_code, (obj.co_filename, make, arguments)
+        return super().reducer_override(obj)
+
+
+def _make_code(filename: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
+    return make(*arguments).replace(co_filename=filename)
