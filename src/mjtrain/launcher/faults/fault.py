@@ -19,7 +19,7 @@ Kind = Literal[
     "disk-full",
     "network",
 ]
-"""What happens, see `kinds.FAULTS`."""
+"""What happens, see `injector.FAULTS`."""
 
 EXAMPLE = "rank=1,phase=rollout,iteration=20,kind=sigkill"
 
