@@ -150,7 +150,7 @@ class SoleLauncher:
 
         if not request.plan.hosts:
             return run_spawned(request)
-        from mjtrain.launcher.multinode.run import run_on_hosts
+        from mjtrain.launcher.multinode.coordinator import run_on_hosts
 
         return run_on_hosts(request)
 

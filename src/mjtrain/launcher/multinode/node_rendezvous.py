@@ -20,9 +20,9 @@ from mjtrain.launcher.failure import Failure, RunResult
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.network import connect_to, listen_at
 from mjtrain.launcher.job.spawner import Job
+from mjtrain.launcher.multinode.coordinator import run_and_watch
 from mjtrain.launcher.multinode.handshake import Caller, Callers, introduce
 from mjtrain.launcher.multinode.node_agent import run_part
-from mjtrain.launcher.multinode.run import run_and_watch
 from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
 from mjtrain.launcher.planning.membership import list_places, part_of_node
