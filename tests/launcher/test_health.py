@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from mjtrain.launcher.ipc.messages import Sender
-from mjtrain.launcher.job.diagnosis import Diagnosis
-from mjtrain.launcher.job.health import RankState, find_hang
+from mjtrain.launcher.job.diagnosis import Diagnosis, RankState, find_hang
 
 
 def state(rank: int, **fields: Any) -> RankState:

@@ -13,7 +13,7 @@ from mjtrain.config import LaunchConfig
 from mjtrain.launcher import make_plan
 from mjtrain.launcher.ipc.messages import Sender, connect, receive_descriptors
 from mjtrain.launcher.ipc.signals import EventLoop
-from mjtrain.launcher.job.health import RankState
+from mjtrain.launcher.job.diagnosis import RankState
 from mjtrain.launcher.job.outputs import Console
 from mjtrain.launcher.job.rank_server import RankServer
 from mjtrain.runtime.processes import module_path

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, check_message, listen
 from mjtrain.launcher.ipc.signals import EventLoop
-from mjtrain.launcher.job.health import RankState
+from mjtrain.launcher.job.diagnosis import RankState
 from mjtrain.launcher.job.outputs import LogFile, RankOutput, Sink
 from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.runtime.errors import SHORTAGES

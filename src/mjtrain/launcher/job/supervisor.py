@@ -11,8 +11,7 @@ from typing import Any
 from mjtrain.launcher.failure import Failure, RunResult, send_result
 from mjtrain.launcher.ipc.host_connection import HostConnection
 from mjtrain.launcher.ipc.signals import EventLoop
-from mjtrain.launcher.job.diagnosis import Diagnosis
-from mjtrain.launcher.job.health import RankState, find_hang
+from mjtrain.launcher.job.diagnosis import Diagnosis, RankState, find_hang
 from mjtrain.launcher.job.outputs import Console, RemoteConsole, Sink
 from mjtrain.launcher.job.process_tree import ProcessTree
 from mjtrain.launcher.job.rank_server import RankServer
