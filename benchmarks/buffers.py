@@ -24,8 +24,8 @@ import warp as wp
 from mjtrain.config import EnvConfig
 from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.env.env import Env
+from mjtrain.runtime.deferred_imports import start_warp
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.warp_start import start_warp
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.warp import WarpEngine
 

@@ -102,7 +102,7 @@ WALLS = {
         "sim/engines/warp.py",
         "sim/engines/warp_buffers.py",
         "sim/engines/warp_graphs.py",
-        "runtime/warp_start.py",
+        "runtime/deferred_imports.py",
         "sim/cameras",
     },
     "trackio": {"training/reporting/log_writer.py"},

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mjtrain.runtime.deferred_imports import choose_kernel_cache
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.warp_start import choose_kernel_cache
 from mjtrain.tools.doctor.kernels import check_kernel_cache
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from mjtrain.runtime.deferred_imports import warp_on
 from mjtrain.runtime.rank import RankContext
-from mjtrain.runtime.warp_start import warp_on
 
 
 class Stream(IntEnum):

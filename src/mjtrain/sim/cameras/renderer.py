@@ -14,9 +14,9 @@ import torch
 import warp as wp
 
 from mjtrain.config.camera import CameraConfig
+from mjtrain.runtime.deferred_imports import start_warp
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import format_bytes
-from mjtrain.runtime.warp_start import start_warp
 from mjtrain.sim.cameras.cameras import ResolvedCamera, check_cameras
 from mjtrain.sim.cameras.parts import SeenParts
 from mjtrain.sim.cameras.worlds import RenderedWorlds, build_height_fields

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import warp as wp
 
+from mjtrain.runtime.deferred_imports import choose_kernel_cache, start_warp
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.warp_start import choose_kernel_cache, start_warp
 from mjtrain.sim.drawing.backend import list_gpu_uuids
 from mjtrain.tools.doctor.finding import Finding, Question, failure, grade, ok, skipped, warning
 
