@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from mjtrain.launcher.ipc import host_connection
-from mjtrain.launcher.ipc.host_connection import HostConnection
-from mjtrain.launcher.ipc.messages import encode_message
+from mjtrain.launcher.ipc import messages
+from mjtrain.launcher.ipc.messages import HostConnection, encode_message
 from support.machine import wait_until
 
 
@@ -28,8 +27,8 @@ def hear(connection: HostConnection) -> str | None:
 
 def test_a_host_whose_loop_waits_for_a_file_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has a longer limit than one that sends nothing, and another message."""
-    monkeypatch.setattr(host_connection, "BEAT_INTERVAL_S", 0.05)
-    monkeypatch.setattr(host_connection, "STALL_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(messages, "BEAT_INTERVAL_S", 0.05)
+    monkeypatch.setattr(messages, "STALL_TIMEOUT_S", 0.3)
     waiting, hearing = make_pair()
     words = "its launcher has waited for 0.3 s, most likely for a file system"
     wait_until(lambda: hear(hearing) == words, "the other end says that its loop does not turn")
@@ -72,7 +71,7 @@ def test_a_program_that_is_no_agent_is_recognized(monkeypatch: pytest.MonkeyPatc
     with ours, theirs:
         connection = HostConnection(os.dup(ours.fileno()), os.dup(ours.fileno()), skips_noise=True)
         theirs.sendall(b"x" * 10_000)
-        monkeypatch.setattr(host_connection, "_MAX_BEFORE", 100)
+        monkeypatch.setattr(messages, "_MAX_BEFORE", 100)
         with pytest.raises(ValueError, match="not mjtrain's"):
             connection.receive()
         connection.close()

@@ -16,8 +16,7 @@ import pytest
 
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher import Rendezvous, make_plan
-from mjtrain.launcher.ipc.host_connection import HostConnection
-from mjtrain.launcher.ipc.messages import MessageReader, encode_message
+from mjtrain.launcher.ipc.messages import HostConnection, MessageReader, encode_message
 from mjtrain.launcher.ipc.messages import connect as connect_rank
 from mjtrain.launcher.ipc.network import listen_at
 from mjtrain.launcher.job.supervisor import Supervisor

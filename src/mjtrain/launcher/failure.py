@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config.type_check import find_type_problems
-from mjtrain.launcher.ipc.host_connection import HostConnection
+from mjtrain.launcher.ipc.messages import HostConnection
 from mjtrain.runtime.errors import INJECTED
 
 RULE = "-" * 100

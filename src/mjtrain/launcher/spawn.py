@@ -12,7 +12,7 @@ from typing import Any
 
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import RunResult, write_crash_file
-from mjtrain.launcher.ipc.host_connection import HostConnection
+from mjtrain.launcher.ipc.messages import HostConnection
 from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, leave
 from mjtrain.launcher.job.outputs import make_log_dir
 from mjtrain.launcher.job.spawner import JOB_NAME, Job

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Literal
 
-from mjtrain.launcher.ipc.host_connection import HostConnection
+from mjtrain.launcher.ipc.messages import HostConnection
 from mjtrain.runtime.errors import RequestError
 
 Stream = Literal["stdout", "stderr"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.launcher.failure import Failure, RunResult, send_result
-from mjtrain.launcher.ipc.host_connection import HostConnection
+from mjtrain.launcher.ipc.messages import HostConnection
 from mjtrain.launcher.ipc.signals import EventLoop
 from mjtrain.launcher.job.diagnosis import Diagnosis, RankState, find_hang
 from mjtrain.launcher.job.outputs import Console, RemoteConsole, Sink

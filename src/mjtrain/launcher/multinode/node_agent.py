@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.launcher.failure import Failure, RunResult, send_result
-from mjtrain.launcher.ipc.host_connection import HostConnection
+from mjtrain.launcher.ipc.messages import HostConnection
 from mjtrain.launcher.ipc.network import list_interfaces
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.launcher.job.spawner import Job

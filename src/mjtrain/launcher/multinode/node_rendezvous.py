@@ -17,7 +17,7 @@ from typing import Any
 
 from mjtrain.launcher.base import Decide, Decision, LaunchRequest
 from mjtrain.launcher.failure import Failure, RunResult
-from mjtrain.launcher.ipc.host_connection import HostConnection
+from mjtrain.launcher.ipc.messages import HostConnection
 from mjtrain.launcher.ipc.network import connect_to, listen_at
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode.coordinator import run_and_watch

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig
-from mjtrain.launcher.ipc.host_connection import HOST_TIMEOUT_S
+from mjtrain.launcher.ipc.messages import HOST_TIMEOUT_S
 from mjtrain.launcher.multinode.transport import HostHandle, open_handles
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.launcher.planning.plan import Host, LaunchPlan

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
-from mjtrain.launcher.ipc.host_connection import HostConnection
+from mjtrain.launcher.ipc.messages import HostConnection
 from mjtrain.launcher.ipc.network import is_local, list_interfaces
 from mjtrain.runtime.errors import RequestError
 
