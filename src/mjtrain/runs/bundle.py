@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from mjtrain.runs.checkpoint import CheckpointError, load_checkpoint
-from mjtrain.runs.plain_yaml import parse_yaml
+from mjtrain.runs.run_dir import parse_yaml
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import write_whole
 

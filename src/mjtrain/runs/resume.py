@@ -12,12 +12,12 @@ from typing import Any
 from mjtrain.config import DEFAULT_LEARNER, LaunchConfig, LearnerConfig, TrainConfig
 from mjtrain.launcher import NotSavedError
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, load_checkpoint, taking_apart
-from mjtrain.runs.plain_yaml import read_given_yaml
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import (
     experiment_dir,
     make_run_dir,
     name_run_dir,
+    read_given_yaml,
     read_learner,
     read_recorded,
     removing_empty,

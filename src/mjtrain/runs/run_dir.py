@@ -16,9 +16,73 @@ from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig, from_plain
 from mjtrain.config.functions import with_default_params
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.env.catalog import folder_name
-from mjtrain.runs.plain_yaml import parse_yaml, read_yaml, to_yaml
 from mjtrain.runtime.errors import OutsideError, RequestError
-from mjtrain.runtime.files import filling, find_partials, remove_partials, sync_folder, write_whole
+from mjtrain.runtime.files import filling, find_partials, read_regular, remove_partials, sync_folder, write_whole
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may have been built without libyaml
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+# Anyone may have written a YAML file, which therefore has plain values only, of bounded size, depth and number.
+_MAX_BYTES = 8 << 20
+MAX_DEPTH = 100
+"""Of nested values. libyaml crashes with some ten thousand."""
+
+_MAX_VALUES = 200_000
+"""With those that aliases repeat: a few hundred bytes of aliases can stand for more than fits in memory."""
+
+
+def parse_yaml(text: str | bytes) -> Any:
+    """Parse a text; raises a yaml.YAMLError if it is not valid, or too large."""
+    if len(text) > _MAX_BYTES:
+        raise yaml.YAMLError(f"it has more than {_MAX_BYTES >> 20} MiB")
+    try:
+        _check_size(text)
+        return yaml.load(text, Loader=_LOADER)
+    except (ValueError, OverflowError, TypeError) as error:  # a date such as 2026-13-45, or bytes that are no UTF-8
+        raise yaml.YAMLError(str(error)) from error
+
+
+def read_given_yaml(path: Path, flag: str) -> Any:
+    """Parse a file that a flag of a command names; a pipe will do. `flag` is the flag with its value, for errors."""
+    try:
+        return parse_yaml(path.read_bytes())
+    except OSError as error:
+        raise RequestError(f"{flag}: cannot be read ({error.strerror})") from error
+    except yaml.YAMLError as error:
+        raise RequestError(f"{flag}: is not valid YAML ({' '.join(str(error).split())})") from error
+
+
+def to_yaml(content: Any) -> str:
+    """Write plain values, mappings in their order."""
+    return yaml.dump(content, Dumper=_DUMPER, sort_keys=False)
+
+
+def _check_size(text: str | bytes) -> None:
+    sizes: dict[str, int] = {}
+    open_values: list[tuple[str | None, int]] = []
+    """Anchor of each list and mapping around the current place, and how many values came before it."""
+    count = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in open_values):
+                raise yaml.YAMLError(f"the alias {event.anchor} contains itself")
+            count += sizes.get(event.anchor, 1)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_values.append((event.anchor, count))
+            count += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_values.pop()
+            if anchor is not None:
+                sizes[anchor] = count - before
+        elif isinstance(event, yaml.ScalarEvent):
+            count += 1
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
+        if len(open_values) > MAX_DEPTH:
+            raise yaml.YAMLError(f"values are nested deeper than {MAX_DEPTH}")
+        if count > _MAX_VALUES:
+            raise yaml.YAMLError(f"it stands for more than {_MAX_VALUES:,} values")
+
 
 _COMPARED_BY_CONTENT = {"env.robot.file", "env.robot.spec"}
 """What `list_changes` leaves to others, by name; see runs/robot.py."""
@@ -135,7 +199,7 @@ def load_params(run_dir: Path, name: str) -> dict[str, Any]:
     """Read what `save_params` wrote for a run under a name."""
     path = run_dir / "params" / f"{name}.yaml"
     try:
-        content = read_yaml(path)
+        content = parse_yaml(read_regular(path, _MAX_BYTES + 1))
     except OSError as error:
         raise RequestError(f"{path}: cannot be read ({error.strerror}); {run_dir} is not a run directory") from error
     except yaml.YAMLError as error:

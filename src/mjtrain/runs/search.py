@@ -14,8 +14,7 @@ import yaml
 from mjtrain.config import TrainConfig
 from mjtrain.env.catalog import folder_name, is_same_task
 from mjtrain.runs.checkpoint import find_valid_checkpoint, require_checkpoint
-from mjtrain.runs.plain_yaml import parse_yaml
-from mjtrain.runs.run_dir import experiment_dir, read_params
+from mjtrain.runs.run_dir import experiment_dir, parse_yaml, read_params
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import read_regular
 

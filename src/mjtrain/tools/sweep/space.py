@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mjtrain.runs.plain_yaml import read_given_yaml
+from mjtrain.runs.run_dir import read_given_yaml
 from mjtrain.runtime.errors import RequestError, suggest
 from mjtrain.tools import normalise_flag
 
