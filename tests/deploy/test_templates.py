@@ -15,7 +15,7 @@ import yaml
 
 from mjtrain.cli.train import main
 from mjtrain.config import LaunchConfig, RunConfig
-from mjtrain.runs.storage.fetch import find_stored_iteration
+from mjtrain.runs.storage.checkpoints import find_stored_iteration
 from support.machine import free_port, patience, wait_until
 from support.templates import (
     DEPLOY,

@@ -21,7 +21,7 @@ boto3.client("s3", endpoint_url=sys.argv[1], region_name="us-east-1", aws_access
 LOOK = """
 import sys
 from pathlib import Path
-from mjtrain.runs.storage.fetch import fetch_checkpoint
+from mjtrain.runs.storage.checkpoints import fetch_checkpoint
 print(*fetch_checkpoint("s3://bucket/run", Path(sys.argv[1])))
 """
 

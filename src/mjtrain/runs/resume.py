@@ -24,7 +24,7 @@ from mjtrain.runs.run_dir import (
     removing_on_refusal,
 )
 from mjtrain.runs.search import RunSearch, find_run_to_resume, find_runs
-from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
+from mjtrain.runs.storage.checkpoints import fetch_checkpoint, find_stored_iteration
 from mjtrain.runs.storage.store import StorageError, StorageRefusedError, check_url, is_url, local_folder
 from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.machine import is_writable, nearest_existing

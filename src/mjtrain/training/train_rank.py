@@ -16,8 +16,7 @@ from mjtrain.learning.registry import make_learner
 from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, set_damaged_aside
 from mjtrain.runs.claim import begin_start, check_claim
 from mjtrain.runs.run_dir import naming_unwritable, remove_leftovers
-from mjtrain.runs.storage.fetch import fetch_checkpoint
-from mjtrain.runs.storage.publish import TakenError, take_url
+from mjtrain.runs.storage.checkpoints import TakenError, fetch_checkpoint, take_url
 from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, is_url
 from mjtrain.runs.training_run import TrainingRun, record_run
 from mjtrain.runtime import files, heartbeat

@@ -15,8 +15,16 @@ from mjtrain.runs.checkpoint import (
     save_checkpoint,
     write_best,
 )
-from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
-from mjtrain.runs.storage.publish import LATEST, NewerThereError, newest_first, object_iteration, publish, read_latest
+from mjtrain.runs.storage.checkpoints import (
+    LATEST,
+    NewerThereError,
+    fetch_checkpoint,
+    find_stored_iteration,
+    newest_first,
+    object_iteration,
+    publish,
+    read_latest,
+)
 from mjtrain.runs.storage.store import Storage, StorageError
 from support.storage import Proxy
 
@@ -218,7 +226,7 @@ def test_a_damaged_object_is_passed_over_with_a_line(any_url: str, tmp_path: Pat
     import hashlib
     import io
 
-    from mjtrain.runs.storage.publish import object_name
+    from mjtrain.runs.storage.checkpoints import object_name
 
     storage = Storage(any_url)
     for iteration in (2, 4):

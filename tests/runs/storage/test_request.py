@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mjtrain.cli.train import main
-from mjtrain.runs.storage.publish import Latest, choose_stale, newest_first, object_name, parse_latest
+from mjtrain.runs.storage.checkpoints import Latest, choose_stale, newest_first, object_name, parse_latest
 from mjtrain.runs.storage.store import check_url, s3_options, scrub
 from mjtrain.runtime.errors import RequestError
 from support.machine import free_port

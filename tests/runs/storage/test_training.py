@@ -15,8 +15,7 @@ import torch
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.runs.checkpoint import find_valid_checkpoint, load_checkpoint
-from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
-from mjtrain.runs.storage.publish import object_name
+from mjtrain.runs.storage.checkpoints import fetch_checkpoint, find_stored_iteration, object_name
 from mjtrain.runs.storage.store import Storage, StorageError
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import RequestError

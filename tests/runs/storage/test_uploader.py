@@ -22,8 +22,14 @@ from mjtrain.runs.checkpoint import (
     save_checkpoint,
     write_best,
 )
-from mjtrain.runs.storage.fetch import fetch_checkpoint, find_stored_iteration
-from mjtrain.runs.storage.publish import TakenError, check_owner, read_owner, take_url
+from mjtrain.runs.storage.checkpoints import (
+    TakenError,
+    check_owner,
+    fetch_checkpoint,
+    find_stored_iteration,
+    read_owner,
+    take_url,
+)
 from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError
 from mjtrain.runs.storage.uploader import Uploader, UploadEvent
 from support.machine import patience, wait_until

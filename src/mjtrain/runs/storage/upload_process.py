@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
 from mjtrain.runs.checkpoint import checkpoint_iteration
-from mjtrain.runs.storage.publish import NewerThereError, TakenError, check_owner, publish, publish_best, take_url
+from mjtrain.runs.storage.checkpoints import NewerThereError, TakenError, check_owner, publish, publish_best, take_url
 from mjtrain.runs.storage.store import Storage, StorageError
 
 FIRST_BACK_OFF_S = 1.0
