@@ -30,9 +30,9 @@ from mjtrain.launcher import LaunchRequest, NotSavedError, check_thread, launch,
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.claim import holds_claim
+from mjtrain.runs.history import recorded_task
 from mjtrain.runs.motion_places import resolve_motions
 from mjtrain.runs.resume import requeue_when_stopped
-from mjtrain.runs.search import recorded_task
 from mjtrain.runs.sources import measure, replace_data
 from mjtrain.runs.teacher import find_missing_teacher
 from mjtrain.runs.trained_run import keep_functions

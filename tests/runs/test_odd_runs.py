@@ -14,11 +14,10 @@ from mjtrain.cli import plot, runs
 from mjtrain.config import to_plain
 from mjtrain.env.catalog import load_task
 from mjtrain.runs.checkpoint import parse_best, read_best
-from mjtrain.runs.history import list_runs, summarise_run
+from mjtrain.runs.history import RunSearch, find_runs, list_runs, open_run, summarise_run
 from mjtrain.runs.resume import find_or_make_run
 from mjtrain.runs.run import read_metrics
 from mjtrain.runs.run_dir import MAX_DEPTH, load_params, parse_yaml, read_params, read_recorded, save_params
-from mjtrain.runs.search import RunSearch, find_runs, open_run
 from mjtrain.runs.sources import find_copies, list_code_changes, list_data_changes, restore_data
 from mjtrain.runs.trained_run import read_run
 from mjtrain.runtime.errors import RequestError

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.runs.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
-from mjtrain.runs.search import find_run_to_resume
+from mjtrain.runs.history import find_run_to_resume
 from mjtrain.runtime.errors import RequestError
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, seed=3)

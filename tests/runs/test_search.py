@@ -10,11 +10,10 @@ import torch
 
 from mjtrain.api import make_train_config
 from mjtrain.config import TaskConfig, TrainConfig
-from mjtrain.runs import search as search_module
+from mjtrain.runs import history
 from mjtrain.runs.checkpoint import save_checkpoint
-from mjtrain.runs.history import list_runs
+from mjtrain.runs.history import RunSearch, find_newest_run, find_run_to_resume, find_runs, list_runs, read_task
 from mjtrain.runs.run_dir import experiment_dir, name_run_dir, save_params
-from mjtrain.runs.search import RunSearch, find_newest_run, find_run_to_resume, find_runs, read_task
 from mjtrain.runs.trained_run import find_trained_run
 from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.plotting import find_runs as find_runs_to_plot
@@ -121,7 +120,7 @@ def test_only_runs_down_to_the_one_that_is_found_are_opened(tmp_path: Path, monk
         opened.append(run_dir)
         return read_task(run_dir)
 
-    monkeypatch.setattr(search_module, "read_task", counted)
+    monkeypatch.setattr(history, "read_task", counted)
     find_newest_run("--resume", RunSearch.for_task("Cartpole-Balance", tmp_path))
     assert [run_dir.name[:10] for run_dir in opened] == ["2026-01-28", "2026-01-27"]
 

@@ -12,6 +12,7 @@ from typing import Any
 from mjtrain.config import DEFAULT_LEARNER, LaunchConfig, LearnerConfig, TrainConfig
 from mjtrain.launcher import NotSavedError
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, load_checkpoint, taking_apart
+from mjtrain.runs.history import RunSearch, find_run_to_resume, find_runs
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import (
     experiment_dir,
@@ -23,7 +24,6 @@ from mjtrain.runs.run_dir import (
     removing_empty,
     removing_on_refusal,
 )
-from mjtrain.runs.search import RunSearch, find_run_to_resume, find_runs
 from mjtrain.runs.storage.checkpoints import fetch_checkpoint, find_stored_iteration
 from mjtrain.runs.storage.store import StorageError, StorageRefusedError, check_url, is_url, local_folder
 from mjtrain.runtime.errors import RequestError, count

@@ -11,8 +11,8 @@ import numpy as np
 from mjtrain.config import AgentConfig, EnvConfig, LearnerConfig
 from mjtrain.env.catalog import CUSTOM
 from mjtrain.runs.checkpoint import checkpoint_iteration, checkpoint_path, list_checkpoints, read_best
+from mjtrain.runs.history import recorded_task
 from mjtrain.runs.run_dir import load_params
-from mjtrain.runs.search import recorded_task
 from mjtrain.runs.trained_run import is_run, read_run
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import MetricLines, read_lines

@@ -9,10 +9,9 @@ from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
 from mjtrain.runs.checkpoint import find_valid_checkpoint, hold_checkpoint, require_checkpoint
-from mjtrain.runs.history import summarise_run
+from mjtrain.runs.history import RunSearch, find_runs, summarise_run
 from mjtrain.runs.resume import find_resumed_here
 from mjtrain.runs.run_dir import load_params, parse_agent, read_learner, read_params, read_recorded
-from mjtrain.runs.search import RunSearch, find_runs
 from mjtrain.runs.trained_run import is_run
 from mjtrain.runs.trust import check_teacher
 from mjtrain.runtime.errors import RequestError, require

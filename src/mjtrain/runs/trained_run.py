@@ -23,9 +23,9 @@ from mjtrain.env.term_check import find_term_problems
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import is_place, open_bundle
 from mjtrain.runs.checkpoint import BEST, find_best, hold_checkpoint, require_checkpoint
+from mjtrain.runs.history import RunSearch, find_newest_run, open_run, recorded_task
 from mjtrain.runs.robot import find_robot, with_absolute_file
 from mjtrain.runs.run_dir import list_differences, load_params, parse_agent, read_learner
-from mjtrain.runs.search import RunSearch, find_newest_run, open_run, recorded_task
 from mjtrain.runs.sources import list_code, list_code_changes, restore_data
 from mjtrain.runs.trust import Trust
 from mjtrain.runtime.errors import RequestError

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from mjtrain.env.catalog import resolve_task_name
+from mjtrain.runs.history import RunSearch
+from mjtrain.runs.history import find_runs as find_task_runs
 from mjtrain.runs.run import Rows, parse_metrics
 from mjtrain.runs.run_dir import load_params
-from mjtrain.runs.search import RunSearch
-from mjtrain.runs.search import find_runs as find_task_runs
 from mjtrain.runtime.errors import RequestError, require, suggest
 from mjtrain.runtime.event_log import METRICS_FILE, read_lines
 from mjtrain.runtime.files import check_writable, replacing, saying_where
