@@ -11,7 +11,7 @@ from typing import Any
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher.base import Decide, Decision, LaunchRequest, Rendezvous
 from mjtrain.launcher.failure import RankFailedError
-from mjtrain.launcher.faults.fault import find_function_problems
+from mjtrain.launcher.faults import find_function_problems
 from mjtrain.launcher.ipc.signals import NotSavedError
 from mjtrain.launcher.planning.external import ExternalRank, add_local_world_size
 from mjtrain.launcher.planning.plan import Host, LaunchPlan

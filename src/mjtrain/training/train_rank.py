@@ -10,7 +10,7 @@ from typing import Any
 from mjtrain.config import EnvConfig, TrainConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
-from mjtrain.launcher.faults.injector import register_targets
+from mjtrain.launcher.faults import register_targets
 from mjtrain.learning.learner import Learner
 from mjtrain.learning.registry import make_learner
 from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, set_damaged_aside

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal
 
-from mjtrain.launcher.faults.fault import Fault
+from mjtrain.launcher.faults import Fault
 from mjtrain.launcher.planning.external import ExternalNode, ExternalRank
 from mjtrain.runtime.rank import RankContext
 

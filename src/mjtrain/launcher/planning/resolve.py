@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mjtrain.config import LaunchConfig
 from mjtrain.config.type_check import find_option_problems, show
-from mjtrain.launcher.faults.fault import Fault, find_launch_problems, parse_faults
+from mjtrain.launcher.faults import Fault, find_launch_problems, parse_faults
 from mjtrain.launcher.planning.external import (
     TOKEN_VARIABLE,
     ExternalNode,

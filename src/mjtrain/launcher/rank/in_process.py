@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, shorten, write_crash_file
-from mjtrain.launcher.faults.injector import make_heartbeat
+from mjtrain.launcher.faults import make_heartbeat
 from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, is_stop, leave
 from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.runtime import heartbeat

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from mjtrain.launcher.failure import shorten
-from mjtrain.launcher.faults.injector import make_heartbeat
+from mjtrain.launcher.faults import make_heartbeat
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS, in_forks, stop_repeats
 from mjtrain.launcher.planning.plan import LaunchPlan

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mjtrain.config import EnvConfig, TrainConfig
-from mjtrain.launcher.faults.fault import PLACES, Fault
+from mjtrain.launcher.faults import PLACES, Fault
 from mjtrain.runtime.errors import count, suggest
 
 ONCE = ("start", "build")

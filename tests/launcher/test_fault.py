@@ -7,7 +7,7 @@ import pytest
 from mjtrain import GymnasiumConfig, LaunchConfig, launch
 from mjtrain.api import make_train_config
 from mjtrain.config import TrainConfig
-from mjtrain.launcher.faults.fault import Fault, find_launch_problems, parse_faults
+from mjtrain.launcher.faults import Fault, find_launch_problems, parse_faults
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.faults import find_training_problems
 

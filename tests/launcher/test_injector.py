@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mjtrain.launcher.faults.fault import parse_faults
-from mjtrain.launcher.faults.injector import InjectedError, Injector, make_heartbeat
+from mjtrain.launcher.faults import InjectedError, Injector, make_heartbeat, parse_faults
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.heartbeat import Heartbeat
 from mjtrain.runtime.rank import RankContext
