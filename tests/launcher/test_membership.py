@@ -7,8 +7,8 @@ import pytest
 
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher.planning.membership import Change, Membership, TooFewLeftError, leave_out
+from mjtrain.launcher.planning.placement import resolve_plan
 from mjtrain.launcher.planning.plan import Host, LaunchPlan, Place
-from mjtrain.launcher.planning.resolve import resolve_plan
 
 HOSTS = tuple(
     Host(name=name, visible=("0", "1"), num_cores=8, address=f"10.0.0.{index}") for index, name in enumerate("abc")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mjtrain.config import LaunchConfig
+from mjtrain.launcher.planning.placement import resolve_hostnames, resolve_plan
 from mjtrain.launcher.planning.plan import Host
-from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.launcher.rank.spawned import rank_environ
 from mjtrain.runtime.errors import RequestError
 

@@ -14,8 +14,8 @@ from mjtrain.launcher.failure import RankFailedError
 from mjtrain.launcher.faults import find_function_problems
 from mjtrain.launcher.ipc.signals import NotSavedError
 from mjtrain.launcher.planning.external import ExternalRank, add_local_world_size
+from mjtrain.launcher.planning.placement import resolve_hostnames, resolve_plan
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
-from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
 from mjtrain.launcher.rank.in_process import check_thread, run_in_process
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import count_cores, count_gpus

@@ -1,15 +1,128 @@
-"""Which ranks run where, and on which devices; pure."""
+"""Which ranks run where, on which devices, with which seeds and threads: decided once from plain inputs; pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Literal
 
 from mjtrain.config import GpuIds, LaunchConfig
-from mjtrain.launcher.planning.external import ExternalNode, ExternalRank
+from mjtrain.config.type_check import find_option_problems, show
+from mjtrain.launcher.faults import find_launch_problems, parse_faults
+from mjtrain.launcher.planning.external import (
+    TOKEN_VARIABLE,
+    ExternalNode,
+    ExternalRank,
+    expand_hosts,
+    resolve_external,
+)
+from mjtrain.launcher.planning.membership import list_places
 from mjtrain.launcher.planning.plan import Host, HostPlan, LaunchPlan
 from mjtrain.runtime.errors import RequestError, count
-from mjtrain.runtime.rank import RankContext
+from mjtrain.runtime.rank import RankContext, check_seed
+
+
+def resolve_plan(
+    config: LaunchConfig,
+    environ: Mapping[str, str],
+    num_visible_gpus: int,
+    *,
+    num_cores: int = 1,
+    hosts: tuple[Host, ...] = (),
+) -> LaunchPlan:
+    """Decide which ranks run where."""
+    _check_request(config)
+    visible = visible_gpus(environ, num_visible_gpus)
+    external = resolve_external(environ)
+    if isinstance(external, ExternalRank):
+        plan = _plan_external_rank(config, environ, external, visible, num_cores)
+    elif hosts:
+        plan = _plan_hosts(config, environ, hosts)
+    else:
+        plan = _plan_this_host(config, environ, external, visible, num_cores)
+    check_seed("--seed", config.seed, plan.world_size)
+    if not isinstance(external, ExternalRank):
+        _check_least(config, plan)
+    if isinstance(external, ExternalNode) and external.is_open and not config.no_job_token:
+        raise RequestError(
+            f"{TOKEN_VARIABLE} is not set: anyone who reaches {external.master_addr}:{external.master_port} could join "
+            "this job; set it to the same secret on every node (openssl rand -hex 32), or give --no-job-token"
+        )
+    faults = parse_faults(config.inject_fault)
+    problems = find_launch_problems(
+        faults,
+        world_size=plan.world_size,
+        supervised=plan.mode not in ("in_process", "join"),
+        by_network=plan.backend != "nccl" or plan.world_size != plan.ranks[0].local_world_size,
+    )
+    if found := list(problems):
+        raise RequestError.of(found)
+    return replace(plan, faults=faults)
+
+
+def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, int | None]:
+    """Decide which hosts to probe; none if this job runs on this host alone.
+
+    Returns:
+        How many ranks each host gets, by its name; None for the number it would get as the only host.
+    """
+    _check_request(config)
+    asked = " ".join(config.hostnames)
+    if resolve_external(environ) is not None:
+        return {}  # --hostnames is an error then, see `resolve_plan`
+    if config.hostnames == ("slurm",):
+        if "SLURM_JOB_NODELIST" not in environ:
+            raise RequestError("--hostnames slurm: this is not a Slurm allocation (SLURM_JOB_NODELIST is not set)")
+        return dict.fromkeys(expand_hosts(environ["SLURM_JOB_NODELIST"]))
+    counts: dict[str, int | None] = {}
+    for word in config.hostnames:
+        counted = re.fullmatch(r"([^:]+):(\d+)", word)
+        name, count = (counted[1], int(counted[2])) if counted else (word, None)
+        if name in counts:
+            raise RequestError(f"--hostnames {asked}: {name} is repeated")
+        if not name or name.startswith("-"):
+            raise RequestError(f"--hostnames {asked}: {name!r} is not a host name")
+        if count == 0:
+            raise RequestError(f"--hostnames {asked}: {word} leaves the host without a rank")
+        counts[name] = count
+    return counts
+
+
+def _check_request(config: LaunchConfig) -> None:
+    """Refuse what is wrong on any machine."""
+    if not isinstance(config, LaunchConfig):
+        raise RequestError(f"launch: is {show(config)}; give a LaunchConfig")
+    if config.gpu_ids not in (None, "all", "auto") and not (
+        isinstance(config.gpu_ids, tuple) and all(isinstance(index, int) for index in config.gpu_ids)
+    ):
+        raise RequestError(f"--gpu-ids {config.gpu_ids!r}: give a tuple of indices such as (0, 1), 'all', or None")
+    if problems := find_option_problems(config):
+        raise RequestError.of(problems)
+    if config.num_workers is not None and config.gpu_ids not in (None, "auto"):
+        raise _workers_with_gpus(config)
+
+
+def _check_least(config: LaunchConfig, plan: LaunchPlan) -> None:
+    """Compare --min-ranks and --min-hosts with the job."""
+    places = list_places(plan)
+    hosts = len({place.node for place in places})
+    for flag, least, there in (
+        ("--min-ranks", config.min_ranks, len(places)),
+        ("--min-hosts", config.min_hosts, hosts),
+    ):
+        if least is None:
+            continue
+        unit = flag.removeprefix("--min-").removesuffix("s") + ("s" if there > 1 else "")
+        if least > there:
+            raise RequestError(f"{flag} {least}: the job has {there} {unit}; give at most {there}")
+        if config.max_restarts == 0:
+            raise RequestError(
+                f"{flag} {least}: needs --max-restarts, as what has failed is left out when the job is started again"
+            )
+    if config.rejoin_at_save and config.min_ranks is None and config.min_hosts is None:
+        raise RequestError("--rejoin-at-save: no host is left out without --min-hosts or --min-ranks; give one of them")
+    if config.rejoin_at_save and hosts == 1:
+        raise RequestError("--rejoin-at-save: the job has 1 host, which cannot be lost and come back; leave it out")
 
 
 def visible_gpus(environ: Mapping[str, str], num_visible_gpus: int) -> tuple[str, ...]:
@@ -83,7 +196,7 @@ class _Share:
     """See `LaunchPlan.num_cores`."""
 
 
-def plan_this_host(
+def _plan_this_host(
     config: LaunchConfig,
     environ: Mapping[str, str],
     external: ExternalNode | None,
@@ -93,7 +206,7 @@ def plan_this_host(
     """Decide which ranks run on this host: all of the job, or one node's part of it."""
     ids = resolve_gpu_ids(config.gpu_ids, visible)
     if config.num_workers is not None and ids:
-        raise workers_with_gpus(config)
+        raise _workers_with_gpus(config)
     num_nodes, node_rank = (1, 0) if external is None else (external.num_nodes, external.node_rank)
     if external is not None and config.hostnames:
         raise RequestError(
@@ -123,7 +236,7 @@ def plan_this_host(
     )
 
 
-def plan_hosts(config: LaunchConfig, environ: Mapping[str, str], hosts: tuple[Host, ...]) -> LaunchPlan:
+def _plan_hosts(config: LaunchConfig, environ: Mapping[str, str], hosts: tuple[Host, ...]) -> LaunchPlan:
     """Decide which ranks run on which of several hosts."""
     shares = [_share_of(host, config) for host in hosts]
     first = shares[0]
@@ -135,7 +248,7 @@ def plan_hosts(config: LaunchConfig, environ: Mapping[str, str], hosts: tuple[Ho
                 "--gpu-ids None"
             )
     if config.num_workers is not None and first.gpus:
-        raise workers_with_gpus(config)
+        raise _workers_with_gpus(config)
     plans = [
         HostPlan(
             name=host.name,
@@ -160,7 +273,7 @@ def plan_hosts(config: LaunchConfig, environ: Mapping[str, str], hosts: tuple[Ho
     )
 
 
-def plan_external_rank(
+def _plan_external_rank(
     config: LaunchConfig, environ: Mapping[str, str], external: ExternalRank, visible: tuple[str, ...], num_cores: int
 ) -> LaunchPlan:
     """Decide what this process does as a rank of a job that something else has started."""
@@ -227,7 +340,7 @@ def _share_cores(environ: Mapping[str, str], external: ExternalRank, num_cores: 
     )
 
 
-def workers_with_gpus(config: LaunchConfig) -> RequestError:
+def _workers_with_gpus(config: LaunchConfig) -> RequestError:
     """Say that --num-workers cannot be combined with GPUs."""
     return RequestError(
         f"--num-workers {config.num_workers}: is for CPU ranks; use it with --gpu-ids None, or leave it out to run "

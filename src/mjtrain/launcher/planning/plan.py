@@ -1,4 +1,4 @@
-"""What will be started, decided and frozen. `resolve` makes it."""
+"""What will be started, decided and frozen. `placement` makes it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -12,7 +12,7 @@ from mjtrain.launcher import LaunchPlan, LaunchRequest, find_hosts, make_plan, r
 from mjtrain.launcher.ipc.signals import StopSignals, leave
 from mjtrain.launcher.multinode.probe import call_on_hosts
 from mjtrain.launcher.planning.external import ExternalNode, ExternalRank, resolve_external
-from mjtrain.launcher.planning.resolve import resolve_hostnames, resolve_plan
+from mjtrain.launcher.planning.placement import resolve_hostnames, resolve_plan
 from mjtrain.runs.storage.store import check_url
 from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.doctor.finding import Finding, Question, failure, skipped
