@@ -30,7 +30,7 @@ from mjtrain.launcher.multinode.node_agent import find_free_port
 from mjtrain.launcher.multinode.probe import call_on_hosts, probe_hosts, select_environ
 from mjtrain.launcher.multinode.transport import explain_status, is_this_machine, open_handle
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
-from mjtrain.launcher.spawn import pickle_function
+from mjtrain.launcher.rank.spawned import pickle_with_code
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from support.machine import free_port, patience, wait_until
@@ -247,7 +247,7 @@ def sleep_long(_: RankContext) -> None:
 def test_a_stop_behind_the_start_is_not_lost() -> None:
     """The agent reads both at once where it was still importing."""
     plan = make_plan(LaunchConfig(gpu_ids=None))
-    job = Job(plan=plan, payload=pickle_function(LaunchRequest(plan=plan, fn=sleep_long)), preload=())
+    job = Job(plan=plan, payload=pickle_with_code((sleep_long, ())), preload=())
     environ = {"PYTHONPATH": os.pathsep.join(sys.path)}
     with contextlib.closing(open_handle("localhost", ssh_config_file=None, transport="ssh")) as handle:
         handle.connection.send("start", pickle.dumps(job), environ=environ, host="localhost", log_dir=None)

@@ -1,5 +1,6 @@
 """Ranks in separate processes, which are supervised, and started again after failures."""
 
+import contextlib
 import os
 import pickle
 import shutil
@@ -7,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import RunResult, write_crash_file
 from mjtrain.launcher.ipc.messages import HostConnection
 from mjtrain.launcher.ipc.signals import NotSavedError, StopSignals, leave
-from mjtrain.launcher.job.outputs import make_log_dir
 from mjtrain.launcher.job.spawner import JOB_NAME, Job
 from mjtrain.launcher.job.supervisor import Supervisor
 from mjtrain.launcher.planning.membership import Membership, TooFewLeftError
@@ -91,7 +92,7 @@ def run_spawned(
 def _run_until_done(request: LaunchRequest, run_once: RunOnce, find_returned: FindReturned) -> Any:
     check_working_directory()
     plan, membership = request.plan, Membership(request.plan)
-    payload = pickle_function(request)
+    payload = pickle_with_code((request.fn, request.args))  # only the ranks open it, and report it when that fails
     starts = restarts = quick_failures = 0
     progress = request.saved_progress()
     while True:
@@ -134,15 +135,25 @@ def _run_until_done(request: LaunchRequest, run_once: RunOnce, find_returned: Fi
 
 
 def _make_log_dir(log_dir: str | None, *, is_first: bool) -> Path | None:
-    """Make the folder for a start's logs; a restart does without it where it cannot be made, as on a full disk."""
+    """Make {log_dir}/{date and time}, unique to a start; a restart does without where it cannot, as on a full disk."""
     if log_dir is None:
         return None
+    stamp = datetime.now().isoformat(timespec="seconds")
     try:
-        return make_log_dir(log_dir)
-    except RequestError as error:
+        for count in range(1000):
+            folder = Path(log_dir) / (f"{stamp}_{count}" if count else stamp)
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(parents=True)
+                return folder
+        raise FileExistsError(17, f"a thousand jobs began at {stamp}")
+    except OSError as error:
+        problem = (
+            f"--torchrunx-log-dir {log_dir}: cannot be written ({error.strerror}); the variable TORCHRUNX_LOG_DIR wins "
+            'over the flag, and "" writes no log files'
+        )
         if is_first:
-            raise
-        write_to_stderr(f"warning: {error}; this start writes no log files")
+            raise RequestError(problem) from error
+        write_to_stderr(f"warning: {problem}; this start writes no log files")
         return None
 
 
@@ -159,11 +170,6 @@ def await_gone(pids: Sequence[int], timeout_s: float) -> list[int]:
             )
         time.sleep(0.1)
     return left
-
-
-def pickle_function(request: LaunchRequest) -> bytes:
-    """Pickle the function and its arguments; only the ranks unpickle them, and report it when that fails."""
-    return pickle_with_code((request.fn, request.args))
 
 
 def unpickle_value(result: RunResult) -> Any:

@@ -129,17 +129,13 @@ def list_robot_changes(run_dir: Path, robot: RobotConfig | None) -> list[str]:
     if copy is None:
         return [] if recorded == robot.file else [f"env.robot: {recorded} -> {robot.label}"]
     try:
-        if _content(RobotConfig(file=str(copy))) == _content(robot):
+        if list(bundle_robot(copy).values()) == list(_bundle(robot).values()):
             return []
     except RobotBundleError:
         if robot.file and copy == Path(robot.file).absolute():
             return []
     keeps = f"--env.robot {copy} keeps the recorded one"
     return [f"env.robot: {recorded} -> {robot.label}, whose content differs ({keeps})"]
-
-
-def _content(robot: RobotConfig) -> list[bytes]:
-    return list(_bundle(robot).values())
 
 
 def record_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str]]:

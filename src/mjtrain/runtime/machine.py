@@ -140,7 +140,8 @@ def available_memory() -> int:
     for folder in find_cgroups("memory"):
         limit, used = (_read_number(folder, names) for names in (_LIMIT_FILES, _USAGE_FILES))
         if limit is not None and used is not None:
-            free.append(limit - used + _read_cache(folder))
+            found = re.search(r"^(?:total_)?inactive_file (\d+)$", read_text(folder / "memory.stat"), re.MULTILINE)
+            free.append(limit - used + (int(found[1]) if found else 0))  # files that the kernel would drop first
     return max(0, min(free))
 
 
@@ -153,12 +154,6 @@ def _read_number(folder: Path, names: tuple[str, ...]) -> int | None:
         if text := read_text(folder / name).strip():
             return int(text) if text.isdigit() else None  # "max" is not a limit
     return None
-
-
-def _read_cache(folder: Path) -> int:
-    """Return how much of a cgroup's memory holds files that the kernel would drop first."""
-    found = re.search(r"^(?:total_)?inactive_file (\d+)$", read_text(folder / "memory.stat"), re.MULTILINE)
-    return int(found[1]) if found else 0
 
 
 def free_gpu_memory(gpu: str) -> int | None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Literal
 
 from mjtrain.launcher.ipc.messages import HostConnection
-from mjtrain.runtime.errors import RequestError
 
 Stream = Literal["stdout", "stderr"]
 
@@ -255,23 +254,6 @@ class LogFile:
                 with self._lock:
                     self._pending -= len(data)
                 data = self._queue.get()
-
-
-def make_log_dir(log_dir: str) -> Path:
-    """Create the folder for this start's logs, {log_dir}/{date and time}, under a name that no other start has."""
-    stamp = datetime.now().isoformat(timespec="seconds")
-    try:
-        for count in range(1000):
-            folder = Path(log_dir) / (f"{stamp}_{count}" if count else stamp)
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir(parents=True)
-                return folder
-        raise FileExistsError(17, f"a thousand jobs began at {stamp}")
-    except OSError as error:
-        raise RequestError(
-            f"--torchrunx-log-dir {log_dir}: cannot be written ({error.strerror}); the variable TORCHRUNX_LOG_DIR wins "
-            'over the flag, and "" writes no log files'
-        ) from error
 
 
 def _is_terminal(stream: Stream) -> bool:

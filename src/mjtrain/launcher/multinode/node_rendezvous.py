@@ -27,7 +27,8 @@ from mjtrain.launcher.multinode.transport import HostHandle, open_handle
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
 from mjtrain.launcher.planning.membership import list_places, part_of_node
 from mjtrain.launcher.planning.plan import Place
-from mjtrain.launcher.spawn import pickle_function, run_spawned, unpickle_value
+from mjtrain.launcher.rank.spawned import pickle_with_code
+from mjtrain.launcher.spawn import run_spawned, unpickle_value
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import installed_packages
 from mjtrain.runtime.processes import module_path
@@ -263,7 +264,7 @@ class NodeRendezvousClient:
 
     def run(self, request: LaunchRequest) -> Any:
         """Run this node's ranks as often as node 0 says; return and raise as it does."""
-        job = Job(plan=request.plan, payload=pickle_function(request), preload=request.preload)
+        job = Job(plan=request.plan, payload=pickle_with_code((request.fn, request.args)), preload=request.preload)
         os.environ["PYTHONPATH"] = module_path()
         result = None
         try:

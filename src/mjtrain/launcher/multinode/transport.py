@@ -81,10 +81,8 @@ def explain_status(status: int | None, lines: list[str]) -> str:
         return "mjtrain's agent on this host was killed, or the connection to it broke"
     if status == 255:
         return f"SSH failed: {last}"
-    if status is not None and status < 0:
-        return f"mjtrain's agent on this host was killed by signal {-status}"
-    if status is not None and status > 128:
-        return f"mjtrain's agent on this host was killed by signal {status - 128}"
+    if status is not None and not 0 <= status <= 128:
+        return f"mjtrain's agent on this host was killed by signal {-status if status < 0 else status - 128}"
     return f"mjtrain's agent on this host ended with status {status}: {last}"
 
 

@@ -72,8 +72,8 @@ def run_in_process(
     )
     stop = _Stop(plan.stop_grace_s, request.on_not_saved)
     limits = PhaseLimits(floor_s=plan.heartbeat_floor_s, ceiling_s=plan.heartbeat_timeout_s)
-    hang = _HangWatch(context, limits, crash_dir)
-    signals = StopSignals(hang.instead_of(stop.on_signal))
+    hang = _HangWatch(context, limits, crash_dir, stop.on_signal)
+    signals = StopSignals(hang.on_signal)
     try:
         with (
             signals,
@@ -140,10 +140,13 @@ class _HangWatch:
     before it gives it back.
     """
 
-    def __init__(self, context: RankContext, limits: PhaseLimits, crash_dir: Path | None) -> None:
+    def __init__(
+        self, context: RankContext, limits: PhaseLimits, crash_dir: Path | None, stop: Callable[[int], None]
+    ) -> None:
         self._context = context
         self._limits = limits
         self._crash_dir = crash_dir
+        self._stop = stop
         self._thread = threading.get_ident()
         self._over = threading.Event()
         """Set when the with block has ended."""
@@ -157,15 +160,11 @@ class _HangWatch:
     def __exit__(self, *exc_info: object) -> None:
         self._over.set()
 
-    def instead_of(self, on_signal: Callable[[int], None]) -> Callable[[int], None]:
-        """Return a handler for signals that first checks whether the signal is this object's own."""
-
-        def handle(signum: int) -> None:
-            if self.failure is not None:
-                raise self.failure.to_error()
-            on_signal(signum)
-
-        return handle
+    def on_signal(self, signum: int) -> None:
+        """Handle a signal, which may be this object's own."""
+        if self.failure is not None:
+            raise self.failure.to_error()
+        self._stop(signum)
 
     def _watch(self, progress: Progress) -> None:
         timeout_s = self._limits.ceiling_s

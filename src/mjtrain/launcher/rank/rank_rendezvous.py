@@ -67,8 +67,10 @@ class RankRendezvous:
         _count += 1
         session, entries = self._agree_on_session()
         self._hosts = [entry[1] for entry in entries]
-        # The address under which other hosts see the master, whatever the master's own name resolves to on it.
-        self._master_address = _pick_address([entry[2] for entry in entries])
+        # The address under which other hosts see the master, whatever its own name resolves to on it: one on the
+        # network, if any rank sees one.
+        seen = [entry[2] for entry in entries]
+        self._master_address = next((address for address in seen if not is_local(address)), seen[0])
         self._store = PrefixStore(session, self._memory)
 
     @property
@@ -117,7 +119,10 @@ class RankRendezvous:
         except RequestError:
             raise
         except Exception as error:
-            tell_torchrun(error)
+            if "TORCHELASTIC_ERROR_FILE" in os.environ:  # from which torchrun takes the cause for its summary
+                from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+                get_error_handler().record_exception(error)
             raise
         if self._external.elastic and heartbeat.current.stop_agreed:
             # Only another rank was asked so far. A node joins, perhaps: torchrun is about to end this rank as well, and
@@ -218,12 +223,6 @@ def open_job_store(context: RankContext, master: tuple[str, int], timeout_s: flo
     return store
 
 
-def _pick_address(seen: list[str]) -> str:
-    """Choose among the master's address as the ranks see it: one on the network, if any rank sees one."""
-    outside = [address for address in seen if not is_local(address)]
-    return (outside or seen)[0]
-
-
 def is_complaint(error: BaseException) -> bool:
     """Whether an exception only says that other ranks do not answer: a RuntimeError raised inside torch.distributed.
 
@@ -232,11 +231,3 @@ def is_complaint(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(
         "/torch/distributed/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)[-3:]
     )
-
-
-def tell_torchrun(error: BaseException) -> None:
-    """Write the cause where torchrun reads it for its summary; does nothing without torchrun."""
-    if "TORCHELASTIC_ERROR_FILE" in os.environ:
-        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
-
-        get_error_handler().record_exception(error)  # pyright: ignore[reportArgumentType]
