@@ -122,11 +122,7 @@ def rendezvous(plan: LaunchPlan, request: str = "") -> Rendezvous:
 
 
 def run_plan(request: LaunchRequest, rendezvous: Rendezvous) -> Any:
-    """Carry out a plan: call fn(context, *args) on every rank and return what rank 0 returned.
-
-    Args:
-        rendezvous: What `rendezvous` returned for this plan; it is closed at the end.
-    """
+    """Carry out a plan by what `rendezvous` returned for it, which is closed; return what rank 0 returned."""
     open_missing_streams()
     show_crashes()
     with closing(rendezvous):

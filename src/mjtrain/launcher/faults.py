@@ -142,11 +142,7 @@ PLACES = {"nan": ("rollout", "update"), "disk-full": ("save",)}
 def find_launch_problems(
     faults: tuple[Fault, ...], *, world_size: int, supervised: bool, by_network: bool
 ) -> Iterator[str]:
-    """Yield why faults cannot happen to a job, whatever it does.
-
-    Args:
-        by_network: Whether the ranks talk over network connections, which gloo does, and NCCL between hosts.
-    """
+    """Yield why faults cannot happen to a job, whatever it does; `by_network` for gloo, and for NCCL between hosts."""
     for fault in faults:
         flag = f"--inject-fault {fault}"
         if fault.rank is not None and fault.rank >= world_size:

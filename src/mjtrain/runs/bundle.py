@@ -114,7 +114,6 @@ def fetch_bundle(manifest: Manifest, read: Read, place: str, folder: Path) -> No
 
     Args:
         read: Gives their content, which is not trusted.
-        place: Where it comes from, for messages.
         folder: A new, empty folder of this user.
 
     Raises:
@@ -241,8 +240,7 @@ def write_card(
     """Write README.md, the card: what the policy is and how good, for readers and, in its front matter, for programs.
 
     Args:
-        launch: Content of its params/launch.yaml.
-        content: Content of its weights.
+        launch: Content of its params/launch.yaml; `content` is that of its weights.
         figures: What `play` reported; None for no figures.
         license_name: SPDX identifier; None for none.
     """

@@ -250,11 +250,7 @@ class RunSummary:
 
 
 def list_runs(log_root: Path, task: str | None = None) -> list[RunSummary]:
-    """List the runs below a log root, the newest first.
-
-    Args:
-        task: Only runs that recorded this task, and those in a folder of this name; a name in any case. None for all.
-    """
+    """List the runs below a log root, the newest first: all, or those that recorded a task or are in its folder."""
     run_dirs = [params.parent for params in log_root.glob("*/*/params")]
     if task is not None:
         folder = None if ":" in task else folder_name(task)

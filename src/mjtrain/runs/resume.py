@@ -280,11 +280,7 @@ _PATIENCE_S = 60.0
 def resolve_requeue(
     config: TrainConfig, launch: LaunchConfig, environ: Mapping[str, str]
 ) -> tuple[TrainConfig, str | None]:
-    """Decide what --requeue-on-signal means here; pure.
-
-    Returns:
-        The run, which resumes what the same job started before; and the number of the job to requeue, or None.
-    """
+    """Decide by --requeue-on-signal what to resume, which the same job started before, and which job to requeue."""
     if not launch.requeue_on_signal:
         return config, None
     job = environ.get("SLURM_JOB_ID")

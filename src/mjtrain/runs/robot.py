@@ -116,11 +116,9 @@ def _is_copy_of(name: str, robot: Path) -> bool:
 
 
 def list_robot_changes(run_dir: Path, robot: RobotConfig | None) -> list[str]:
-    """Compare a robot's files with those that a run recorded, by content.
+    """Return a line if a robot's files are not those that a run recorded, by content, wherever they are.
 
-    Returns:
-        A line if it is another one. The same robot at another path is not a change, and what its config adds to it is
-        left to `run_dir.list_changes`.
+    What its config adds to it is left to `run_dir.list_changes`.
     """
     recorded = _recorded_file(run_dir)
     if not recorded or robot is None:

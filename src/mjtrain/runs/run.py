@@ -27,12 +27,7 @@ def read_metrics(run_dir: Path) -> tuple[Rows, tuple[int, ...]]:
 
 
 def parse_metrics(lines: Iterable[str | bytes] | MetricLines) -> tuple[Rows, tuple[int, ...]]:
-    """Parse lines of metrics.jsonl; pure.
-
-    Returns:
-        One row per iteration, ascending, without those that a restart repeated; and the iterations from which the run
-        was restarted.
-    """
+    """Return a row per iteration, ascending, without those that a restart repeated, and the iterations of restarts."""
     rows: Rows = []
     restarts = []
     for row in lines if isinstance(lines, MetricLines) else MetricLines(lines):

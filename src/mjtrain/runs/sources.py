@@ -180,11 +180,8 @@ def list_code_changes(run_dir: Path, files: Mapping[str, str]) -> list[str]:
 def save_data(run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """Copy the files and folders that parameters of terms name into a run, and record their hashes.
 
-    Args:
-        origins: Where files were fetched from, by file; those that are copied are recorded by that.
-
-    Returns:
-        A line for each that is too large to be copied.
+    Files that are copied are recorded by their origin, if they were fetched. There is a line for each that is too large
+    to be copied.
     """
     record, notices, room = {}, [], MAX_DATA_MIB * 2**20
     for place in _list_data(env):
@@ -277,11 +274,7 @@ def replace_data(env: EnvConfig, names: Mapping[str, str]) -> EnvConfig:
 
 
 def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
-    """Let the parameters of a recorded environment name the run's copies where the data is missing or has changed.
-
-    Returns:
-        The environment, and a line for each file or folder that has changed.
-    """
+    """Have a recorded environment name the run's copies of data that is missing, or has changed, which a line says."""
     places, notices, copies = {}, [], find_copies(run_dir)
     for place, kept in _read_record(run_dir).items():
         copy = copies.get(place)
@@ -299,11 +292,7 @@ def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
 
 
 def move_data(run_dir: Path, env: EnvConfig) -> EnvConfig:
-    """Name copied data by its place in the run, in the record too, so that neither tells of this machine.
-
-    Returns:
-        The environment whose parameters name the copies, relative to the run.
-    """
+    """Name copied data by its place relative to the run, in the record too, so that neither tells of this machine."""
     record = _read_record(run_dir)
     if not record:
         return env

@@ -56,11 +56,7 @@ class TrainingRun:
 
 
 def record_run(run: TrainingRun, config: TrainConfig, left_out: tuple[str, ...] = ()) -> list[str]:
-    """Write down what is trained, in the run directory; called once a rank has accepted the request.
-
-    Returns:
-        A line if the run has no copy of its robot, and one for each file of data that it has no copy of.
-    """
+    """Write down what is trained, once a rank has accepted the request; return a line for each copy that is missing."""
     env, notices = config.env, []
     if isinstance(env, EnvConfig):
         robot, notices = record_robot(run.run_dir, env.robot)

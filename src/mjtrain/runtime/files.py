@@ -267,14 +267,7 @@ def open_lock_file(path: Path) -> int:
 
 
 def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """Lock an open file.
-
-    Args:
-        shared: Whether others may lock it too, if they share it.
-        wait: Whether to wait until it is free.
-
-    Returns:
-        Whether it is locked now; False if another open file has the lock.
+    """Lock an open file, shared with others that share it too, or alone; return whether no other file has the lock.
 
     Raises:
         OSError: The file system has no locks.

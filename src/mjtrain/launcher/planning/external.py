@@ -311,8 +311,7 @@ def _read_jax(environ: Mapping[str, str]) -> ExternalRank | None:
 def add_local_world_size(environ: Mapping[str, str], ancestors: Iterable[Sequence[str]]) -> dict[str, str]:
     """Return a rank's environment, with JAX_LOCAL_WORLD_SIZE added if that is missing and skrl's launcher is above.
 
-    Args:
-        ancestors: Command lines of the processes above this one, the nearest first; read only if they are needed.
+    The ancestors are the command lines of the processes above this one, the nearest first; read only if needed.
     """
     if "JAX_LOCAL_RANK" not in environ or _JAX_LOCAL_WORLD_SIZE in environ:
         return dict(environ)

@@ -170,13 +170,9 @@ def name_host(plan: LaunchPlan, node: int) -> str:
 
 
 def leave_out(plan: LaunchPlan, places: Collection[Place]) -> LaunchPlan:
-    """Return the plan of a job without some of its places: that of a job of this size from the start.
+    """Return the plan of a job without some, not all, of its places: that of a job of this size from the start.
 
-    Args:
-        places: What is left out; at least one place is not.
-
-    Returns:
-        The plan. Of a job whose nodes something else has started it is the part of the same node, see `part_of_node`.
+    Of a job whose nodes something else has started it is the part of the same node, see `part_of_node`.
     """
     if not places:
         return plan

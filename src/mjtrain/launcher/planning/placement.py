@@ -126,11 +126,7 @@ def _check_least(config: LaunchConfig, plan: LaunchPlan) -> None:
 
 
 def visible_gpus(environ: Mapping[str, str], num_visible_gpus: int) -> tuple[str, ...]:
-    """Name the GPUs that the ranks of this host may use, as CUDA_VISIBLE_DEVICES would.
-
-    Returns:
-        One entry per GPU: a physical index, or a GPU or MIG UUID as it stands in CUDA_VISIBLE_DEVICES.
-    """
+    """Name each GPU that ranks of this host may use, as CUDA_VISIBLE_DEVICES would: an index, or a GPU or MIG UUID."""
     variable = environ.get("CUDA_VISIBLE_DEVICES")
     if variable is None:
         return tuple(str(index) for index in range(num_visible_gpus))

@@ -26,24 +26,18 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Activity:
-    """Reports whether this process or a descendant used CPU since the last call, not counting the calling thread.
-
-    Args:
-        thread: Native id of the thread whose waits for a disk count.
-    """
+    """Reports whether this process or a descendant used CPU since the last call, not counting the calling thread."""
 
     def __init__(self, thread: int) -> None:
-        self._thread = thread
+        self._thread = thread  # native id of the one whose waits for a disk count
         self._own_s, self._looked_s = _measure_own(), time.monotonic()
         self._others_s: dict[int, float] | None = None
 
     def was_busy(self, *, stalled: bool) -> bool:
         """Return whether there was anything that a processor has to do since the last call.
 
-        Where that cannot be seen, as without a free descriptor, it is taken to be busy.
-
-        Args:
-            stalled: Whether it matters. Otherwise the answer is about this process alone, which costs less.
+        Where that cannot be seen, as without a free descriptor, it is taken to be busy. Unless the rank is stalled, the
+        answer is about this process alone, which costs less.
         """
         with contextlib.suppress(OSError):
             before_s, self._looked_s = self._looked_s, time.monotonic()

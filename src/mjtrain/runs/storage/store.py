@@ -33,11 +33,7 @@ _FROM_ENVIRONMENT = (
 
 
 def s3_options(environ: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Read the settings that the environment does not give from AWS's files.
-
-    Args:
-        environ: Environment variables, which win over the files. AWS_PROFILE and the paths of the files are among them.
-    """
+    """Read from AWS's files, whose paths and profile it may name, the settings that the environment does not give."""
     options = {}
     profile = environ.get("AWS_PROFILE", "default")
     for variable, name, section in (
