@@ -82,8 +82,6 @@ WALLS = {
         "motion/report.py",
         "motion/skeleton.py",
         "sim/cameras",
-        "sim/drawing/frame_worker.py",
-        "sim/drawing/ghost.py",
         "sim/drawing/render_worker.py",
         "sim/drawing/scene.py",
         "sim/engines",
@@ -110,7 +108,7 @@ WALLS = {
     "rich": {"evaluation/summary_table.py", "training/reporting", "tools/sweep/display.py"},
     "yaml": {"runs", "tools/sweep/wandb_sweep.py"},
     "onnx": {"evaluation/export"},
-    "av": {"sim/drawing/encode.py", "sim/drawing/render_worker.py"},
+    "av": {"sim/drawing/video.py"},
     "PIL": {"sim/drawing/render_worker.py"},
     "onnxruntime": {"deployment/policy.py", "evaluation/export"},
     "unitree_sdk2py": {"deployment/unitree.py"},
@@ -187,7 +185,6 @@ def test_worlds_begin_as_keyframe_home_says() -> None:
     without_a_start = {
         "deployment/simulated_robot.py",  # these two reset to the keyframe
         "deployment/simulated_steps.py",
-        "sim/drawing/ghost.py",  # only what hangs from a free joint
         "sim/robots/completion/locks.py",  # only places of bodies in their parents
         "sim/robots/start.py",
         "sim/robots/urdf/actuators.py",  # a URDF has no keyframes

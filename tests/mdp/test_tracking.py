@@ -19,7 +19,7 @@ from mjtrain.motion.files import read_motion, write_motion
 from mjtrain.motion.motion import make_motion
 from mjtrain.motion.skeleton import load_skeleton
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.drawing.ghost import list_ghost_geoms
+from mjtrain.sim.drawing.scene import list_ghost_geoms
 from mjtrain.sim.engines import make_engine
 from mjtrain_tasks.models import QUADRUPED
 from mjtrain_tasks.quadruped_track import CLIPS, MIRROR, make_env

@@ -7,8 +7,7 @@ import torch
 
 from mjtrain.env.env import Env
 from mjtrain.evaluation.followed import find_followed
-from mjtrain.sim.drawing.tiles import CameraStream, list_streams
-from mjtrain.sim.drawing.video import Clip
+from mjtrain.sim.drawing.video import CameraStream, Clip, list_streams
 
 FPS = 25
 """Frames per second of simulated time, at most; fewer where env steps are longer."""

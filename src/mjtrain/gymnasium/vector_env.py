@@ -16,7 +16,7 @@ from mjtrain.env.env import Env
 from mjtrain.env.observations import choose_by_world
 from mjtrain.runtime.errors import RequestError, first_line_of
 from mjtrain.runtime.rank import check_seed
-from mjtrain.sim.drawing.frames import FrameRenderer
+from mjtrain.sim.drawing.renderer import FrameRenderer
 
 
 def observation_space(observations: Mapping[str, torch.Tensor]) -> Dict:

@@ -24,9 +24,8 @@ from mjtrain.evaluation.summary_table import print_summary
 from mjtrain.mdp.reference import reference_of
 from mjtrain.runs.trained_run import TrainedRun, make_untrained_run
 from mjtrain.sim.drawing.backend import drawing_environ
-from mjtrain.sim.drawing.ghost import COLOR, GhostGeoms, list_ghost_geoms
 from mjtrain.sim.drawing.renderer import VideoRenderer
-from mjtrain.sim.drawing.scene import list_visible
+from mjtrain.sim.drawing.scene import GHOST_COLOR, GhostGeoms, list_ghost_geoms, list_visible
 from mjtrain.sim.drawing.video import Clip
 from mjtrain.sim.robots.robot import save_model
 from mjtrain_tasks.quadruped_track import CLIPS, make_env, make_task
@@ -65,7 +64,7 @@ def test_it_is_the_robot_in_the_frame_of_the_world() -> None:
     robot = [geom for geom in list_visible(model) if model.geom_bodyid[geom]]
     assert [geom.objid for geom in added] == robot, "without the ground"
     for geom in added:
-        assert geom.rgba == pytest.approx(COLOR)
+        assert geom.rgba == pytest.approx(GHOST_COLOR)
         body = int(model.geom_bodyid[geom.objid])
         where = reference.bodies.positions[frame, reference.row_list.index(body)]
         assert np.linalg.norm(geom.pos - where.numpy()) == pytest.approx(
@@ -200,7 +199,7 @@ def test_the_page_shows_it_at_its_place() -> None:
             place = reference.bodies.positions[40, reference.row_list.index(body)]
             assert handle.position == pytest.approx(place.numpy(), abs=1e-5)
             assert handle.visible
-            assert handle.opacity == COLOR[3]
+            assert handle.opacity == GHOST_COLOR[3]
         ghost.is_shown = False
         viewer._draw()
         assert not any(handle.visible for handle in viewer._ghost.values())

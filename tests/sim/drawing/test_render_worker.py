@@ -12,9 +12,8 @@ import torch
 from mjtrain.config import RobotConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.sim.drawing.backend import drawing_environ
-from mjtrain.sim.drawing.frames import FrameRenderer
 from mjtrain.sim.drawing.render_worker import set_quality
-from mjtrain.sim.drawing.renderer import VideoRenderer
+from mjtrain.sim.drawing.renderer import FrameRenderer, VideoRenderer
 from mjtrain.sim.drawing.scene import crop_ground, make_scene
 from mjtrain.sim.drawing.video import Clip
 from mjtrain.sim.robots.model import load_model, robot_only

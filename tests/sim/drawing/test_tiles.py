@@ -7,7 +7,7 @@ import torch
 from mjtrain.config import CameraConfig
 from mjtrain.evaluation.recorder import Recorder
 from mjtrain.sim.drawing.render_worker import Tiles
-from mjtrain.sim.drawing.tiles import LABEL_HEIGHT, arrange, list_streams, scale, to_picture
+from mjtrain.sim.drawing.video import LABEL_HEIGHT, arrange, list_streams, scale, to_picture
 
 RGB, DEPTH, CLASSES = list_streams(
     {"side": CameraConfig(streams=("rgb", "depth", "segmentation"), near_m=1.0, far_m=3.0, classes={"a": (".*",)})}

@@ -13,7 +13,7 @@ import mujoco.viewer
 from mjtrain.evaluation.playing.policy_session import SPEEDS, PolicySession
 from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.drawing.ghost import GhostGeoms
+from mjtrain.sim.drawing.scene import GhostGeoms
 from mjtrain.sim.robots.start import make_start
 
 KEYS = (

@@ -17,7 +17,7 @@ from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.viewer_session import StateField, ViewerSession
 from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.drawing.tiles import CameraStream, list_streams
+from mjtrain.sim.drawing.video import CameraStream, list_streams
 from mjtrain.sim.robots.kinematics import Kinematics
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)

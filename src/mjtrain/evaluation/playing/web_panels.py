@@ -13,7 +13,7 @@ from mjviser import ViserMujocoScene
 from mjtrain.evaluation.playing.policy_session import SPEEDS, PolicySession
 from mjtrain.evaluation.playing.replay import ReplaySession
 from mjtrain.evaluation.playing.viewer_session import ViewerSession
-from mjtrain.sim.drawing.tiles import CameraStream, scale, to_picture
+from mjtrain.sim.drawing.video import CameraStream, scale, to_picture
 
 _IMAGE_SIZE = 256
 """Largest width and height of a camera image, in pixels."""

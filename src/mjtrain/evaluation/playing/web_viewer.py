@@ -21,8 +21,7 @@ from mjtrain.evaluation.playing.viewer_session import ViewerSession
 from mjtrain.evaluation.playing.web_panels import Panels
 from mjtrain.launcher.ipc.network import names_this_machine
 from mjtrain.runtime.standard_streams import write_to_stderr
-from mjtrain.sim.drawing import ghost
-from mjtrain.sim.drawing.scene import body_poses
+from mjtrain.sim.drawing.scene import GHOST_COLOR, body_poses, list_ghost_geoms
 
 _FRAME_S = 1 / 30
 _PANELS_S = 0.2
@@ -91,9 +90,9 @@ class WebViewer:
 
     def _add_ghost(self) -> dict[int, viser.MeshHandle]:
         """Add the robot once more, translucent, where the scene moves if the camera follows; by body."""
-        model, (red, green, blue, opacity) = self._session.kinematics.model, ghost.COLOR
+        model, (red, green, blue, opacity) = self._session.kinematics.model, GHOST_COLOR
         found = {}
-        for body, geoms in ghost.list_ghost_geoms(model).items():
+        for body, geoms in list_ghost_geoms(model).items():
             mesh = merge_geoms(model, geoms)
             found[body] = self._server.scene.add_mesh_simple(
                 f"/fixed_bodies/ghost/{body}",

@@ -1,7 +1,6 @@
-"""The render process: reads jobs from its standard input, one line of JSON each, and answers in the same way.
+"""The process that draws, either videos or pictures.
 
-It only uses CPU time that no other process wants, unless it is told to hurry. It dies with the process that started
-it.
+It is a separate process, because drivers of OpenGL bring libraries (LLVM) that clash with those of PyTorch's compiler.
 """
 
 import json
@@ -11,16 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import av
 import mujoco
 import numpy as np
-from PIL import Image, ImageDraw
 
-from mjtrain.runtime.files import replacing
 from mjtrain.runtime.processes import die_with_parent
-from mjtrain.sim.drawing.ghost import GhostGeoms
-from mjtrain.sim.drawing.scene import crop_ground, draw_pose, enlarge_buffer
-from mjtrain.sim.drawing.tiles import LABEL_HEIGHT, CameraStream, arrange, scale, to_picture
+from mjtrain.sim.drawing.scene import GhostGeoms, crop_ground, draw_pose, enlarge_buffer
+from mjtrain.sim.drawing.video import LABEL_HEIGHT, CameraStream, arrange, open_video, scale, to_picture
 from mjtrain.sim.robots.start import make_start
 
 GIF_STRIDE = 2
@@ -30,11 +25,28 @@ SHADOW_MAP = 2048
 """Pixels of the shadow map along each side, at most: drawing MuJoCo's 4096 takes longer than all else without a GPU."""
 
 
-def main() -> None:
-    """Render jobs until standard input ends."""
-    model_file, parent, hurry = sys.argv[1:]
-    die_with_parent(int(parent))
-    if not int(hurry):
+def draw_pictures(model_file: str, width: int, height: int) -> None:
+    """Read qpos from standard input and write pictures to standard output, until the input ends with the parent."""
+    pictures = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is not a picture
+    model = mujoco.MjModel.from_binary_path(model_file)
+    Path(model_file).unlink()
+    enlarge_buffer(model, width, height)
+    data = make_start(model)
+    with mujoco.Renderer(model, height, width) as renderer:
+        while len(row := sys.stdin.buffer.read(8 * model.nq)) == 8 * model.nq:
+            draw_pose(renderer, data, np.frombuffer(row))
+            pictures.write(renderer.render().tobytes())
+            pictures.flush()
+
+
+def draw_videos(model_file: str, parent: int, hurry: int) -> None:
+    """Read jobs from standard input, one line of JSON each, and answer in the same way, until the input ends.
+
+    It only uses CPU time that no other process wants, unless it must hurry. It dies with its parent.
+    """
+    die_with_parent(parent)
+    if not hurry:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     try:
         model = mujoco.MjModel.from_binary_path(model_file)
@@ -59,6 +71,8 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
             the `CameraStream` of each of the images; out, the MP4 file; gif, the GIF file or None; fps, width and
             height; and shadows, whether to render them.
     """
+    from PIL import Image  # is not there where only pictures are drawn
+
     with np.load(job["recorded"], allow_pickle=False) as recorded:
         positions, ghosts = recorded["qpos"], recorded.get("ghost")
         images = [recorded[f"images_{number}"] for number in range(len(job["streams"]))]
@@ -66,32 +80,27 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
     ghost = None if ghosts is None else GhostGeoms(model)
     Path(job["recorded"]).unlink()
     tiles = Tiles((job["width"], job["height"]), [CameraStream(**stream) for stream in job["streams"]], images)
-    out = Path(job["out"])
+    out, fps, (width, height) = Path(job["out"]), job["fps"], (job["width"], job["height"])
     frames = []
-    enlarge_buffer(model, job["width"], job["height"])
+    enlarge_buffer(model, width, height)
     set_quality(model, shadows=job["shadows"])
     with (
-        mujoco.Renderer(model, job["height"], job["width"]) as renderer,
-        replacing(out) as whole,
-        av.open(whole, "w", "mp4") as file,
+        mujoco.Renderer(model, height, width) as renderer,
+        open_video(out, (width + tiles.width, height), fps, crf=28, threads=1) as add,
     ):
         renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = job["shadows"]
         renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = job["shadows"]
-        stream = file.add_stream("libx264", rate=round(job["fps"]), options={"preset": "veryfast", "crf": "28"})
-        stream.width, stream.height, stream.pix_fmt = job["width"] + tiles.width, job["height"], "yuv420p"
-        stream.codec_context.thread_count = 1
         data = make_start(model)
         for index, qpos in enumerate(positions):
             draw_pose(renderer, data, qpos)
             if ghost is not None and ghosts is not None:
                 ghost.add(renderer.scene, ghosts[index])
             picture = tiles.add(renderer.render(), index)
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
+            add(picture)
             if job["gif"] is not None and index % GIF_STRIDE == 0:
                 frames.append(Image.fromarray(np.ascontiguousarray(picture[::2, ::2])))
-        file.mux(stream.encode(None))
         if frames:
-            rest = {"append_images": frames[1:], "duration": 1000 * GIF_STRIDE / job["fps"], "loop": 0}
+            rest = {"append_images": frames[1:], "duration": 1000 * GIF_STRIDE / fps, "loop": 0}
             frames[0].save(job["gif"], "GIF", save_all=True, **rest)
 
 
@@ -130,6 +139,8 @@ class Tiles:
         return np.concatenate([picture, panel], axis=1)
 
     def _write_labels(self, height: int) -> np.ndarray:
+        from PIL import Image, ImageDraw
+
         panel = Image.new("RGB", (self.width, height))
         pen = ImageDraw.Draw(panel)
         for number, stream in enumerate(self._streams):
@@ -139,4 +150,5 @@ class Tiles:
 
 
 if __name__ == "__main__":
-    main()
+    work, file, *numbers = sys.argv[1:]
+    {"pictures": draw_pictures, "videos": draw_videos}[work](file, *map(int, numbers))

@@ -1,4 +1,4 @@
-"""What is visible of a model, as plain values and arrays for a renderer outside of MuJoCo."""
+"""What is visible of a model: plain values for other renderers, poses for MuJoCo's, and a ghost beside the robot."""
 
 import copy
 from dataclasses import dataclass
@@ -11,6 +11,9 @@ from mjtrain.sim.robots.start import find_base, find_root, make_start
 
 MAX_TRIANGLES = 40_000
 """Triangles of all meshes of a scene; meshes with more are simplified."""
+
+GHOST_COLOR = (0.2, 0.75, 0.5, 0.3)
+"""Red, green, blue and opacity of a translucent second robot, such as what it should do beside what it does."""
 
 _GROUND_MARGIN_M = 4.0
 """Generated ground that is kept on each side of the robot's path, in m."""
@@ -160,6 +163,39 @@ def draw_pose(renderer: mujoco.Renderer, data: mujoco.MjData, qpos: np.ndarray) 
     mujoco.mj_comPos(data.model, data)
     mujoco.mj_camlight(data.model, data)
     renderer.update_scene(data, 0 if data.model.ncam else -1)
+
+
+def list_ghost_geoms(model: mujoco.MjModel) -> dict[int, list[int]]:
+    """Return the visible geoms of the robot by body: what has its free joint, and what hangs from it."""
+    root = find_root(model)
+    found: dict[int, list[int]] = {}
+    for geom in list_visible(model):
+        body = int(model.geom_bodyid[geom])
+        if root >= 0 and model.body_rootid[body] == model.jnt_bodyid[root]:
+            found.setdefault(body, []).append(geom)
+    return found
+
+
+class GhostGeoms:
+    """Adds a ghost to scenes of a model. Nothing but these scenes changes."""
+
+    def __init__(self, model: mujoco.MjModel) -> None:
+        self._model = copy.copy(model)
+        self._model.geom_matid[:] = -1
+        self._model.geom_rgba[:] = 0.0  # what is not visible at all is not added
+        for geoms in list_ghost_geoms(model).values():
+            self._model.geom_rgba[geoms] = GHOST_COLOR
+        self._data = make_start(self._model)
+        self._option = mujoco.MjvOption()
+        self._option.flags[:] = 0
+        self._option.sitegroup[:] = 0
+
+    def add(self, scene: mujoco.MjvScene, qpos: np.ndarray) -> None:
+        """Add a ghost in a pose, qpos of shape (nq,), to what a scene already shows."""
+        self._data.qpos[:] = qpos
+        mujoco.mj_kinematics(self._model, self._data)
+        dynamic = int(mujoco.mjtCatBit.mjCAT_DYNAMIC)
+        mujoco.mjv_addGeoms(self._model, self._data, self._option, mujoco.MjvPerturb(), dynamic, scene)
 
 
 def _posed(model: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:
