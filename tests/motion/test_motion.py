@@ -12,12 +12,10 @@ import pytest
 import torch
 
 from mjtrain.config import MirrorConfig, RobotConfig
-from mjtrain.motion import npz
-from mjtrain.motion.edit import blend_seam, cut, loop, resample
+from mjtrain.motion.edit import blend_seam, cut, loop, resample, retarget
 from mjtrain.motion.files import read_motion, write_motion
 from mjtrain.motion.motion import Motion, make_motion
 from mjtrain.motion.report import report_motion
-from mjtrain.motion.retarget import retarget
 from mjtrain.motion.skeleton import Skeleton, load_skeleton
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.forward_kinematics import ForwardKinematics
@@ -348,7 +346,7 @@ def test_files_that_are_no_motions(tmp_path: Path, skeleton: Skeleton, monkeypat
         read_motion(tmp_path / "d.json")
     with pytest.raises(RequestError, match="no such file"):
         read_motion(tmp_path / "none.npz")
-    monkeypatch.setattr(npz, "MAX_MIB", 0)
+    monkeypatch.setattr("mjtrain.motion.files.MAX_MIB", 0)
     np.savez_compressed(tmp_path / "big.npz", fps=np.zeros(1_000_000))
     with pytest.raises(RequestError, match="unpacks to 7 MiB"):
         read_motion(tmp_path / "big.npz")

@@ -166,9 +166,8 @@ def _skeleton(options: _Robot) -> "Skeleton | None":
 
 def _convert(args: list[str]) -> None:
     files, options = _parse(ConvertOptions, "convert", "IN OUT", args)
-    from mjtrain.motion.edit import blend_seam, cut, lift, loop, resample
+    from mjtrain.motion.edit import blend_seam, cut, lift, loop, resample, retarget
     from mjtrain.motion.files import read_motion, write_motion
-    from mjtrain.motion.retarget import retarget
     from mjtrain.runs.motion_places import find_motion
 
     skeleton = _skeleton(options)

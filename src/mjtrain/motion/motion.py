@@ -118,11 +118,6 @@ def make_motion(
     return motion
 
 
-def check_motion(motion: Motion) -> None:
-    """Raise the RequestError of `make_motion` unless a motion, as edits may have left it, can be read back."""
-    make_motion(**vars(motion))
-
-
 def _continuous(quaternions: np.ndarray) -> np.ndarray:
     """Choose the sign of each quaternion that is nearer to the one before."""
     flips = np.einsum("ij,ij->i", quaternions[1:], quaternions[:-1]) < 0

@@ -146,8 +146,7 @@ def _is_artifact(place: str) -> bool:
 
 
 def _fetch(place: str) -> tuple[str, bytes]:
-    from mjtrain.motion.files import SUFFIXES  # imports MuJoCo
-    from mjtrain.motion.npz import MAX_MIB
+    from mjtrain.motion.files import MAX_MIB, SUFFIXES  # imports MuJoCo
 
     size = MAX_MIB << 20
     if _is_artifact(place):
