@@ -73,7 +73,6 @@ WALLS = {
     "mjlab": {"env/external/mjlab_task.py"},
     "mujoco": {
         "deployment/simulated_drives.py",
-        "deployment/simulated_history.py",
         "deployment/simulated_readings.py",
         "deployment/simulated_robot.py",
         "deployment/simulated_steps.py",

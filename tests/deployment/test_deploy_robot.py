@@ -23,12 +23,11 @@ import mjtrain_policies
 from mjtrain.cli.deploy import main
 from mjtrain.deployment import control_loop
 from mjtrain.deployment.actuation import Actuation
-from mjtrain.deployment.commands import Commands
-from mjtrain.deployment.control_loop import COMPLETED, Controller, Phases, TickLog
-from mjtrain.deployment.limits import Guard, Limits
+from mjtrain.deployment.control_loop import COMPLETED, Controller, Guard, Limits, Phases, TickLog
 from mjtrain.deployment.packets import PacketError, UdpRobot, decode_targets, encode_readings
 from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.deployment.robot import Readings
+from mjtrain.deployment.steering import Commands
 from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.robot import save_model

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mjtrain.cli.deploy import main
-from mjtrain.deployment.commands import Commands
-from mjtrain.deployment.steering import _EVENT, Gamepad, Steering, open_operator
+from mjtrain.deployment.steering import _EVENT, Commands, Gamepad, Steering, open_operator
 from mjtrain.runtime.errors import RequestError
 
 BOUNDS = {"ahead": [-1.0, 1.0], "left": [-0.5, 0.5], "turn": [-1.0, 1.0]}

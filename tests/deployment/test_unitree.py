@@ -20,11 +20,9 @@ import pytest
 
 from mjtrain.cli.deploy import main
 from mjtrain.deployment.actuation import Actuation
-from mjtrain.deployment.control_loop import COMPLETED
-from mjtrain.deployment.limits import Guard, Limits
+from mjtrain.deployment.control_loop import COMPLETED, Guard, Limits
 from mjtrain.deployment.robot import Drive, Targets
-from mjtrain.deployment.unitree import UnitreeRobot
-from mjtrain.deployment.unitree_motors import DAMPING, MOTORS, Motors
+from mjtrain.deployment.unitree import DAMPING, MOTORS, Motors, UnitreeRobot
 from mjtrain.runtime.errors import RequestError
 from support.constant_policy import make_constant_policy
 from support.machine import patience, wait_until

@@ -116,11 +116,10 @@ def main(argv: list[str]) -> None:
     place, args = take_first(argv, "POLICY", "the policy comes first, as in deploy POLICY [options]")
     options = parse(Options, args, prog=f"deploy {place}", description=DESCRIPTION)
     _check(options)
-    from mjtrain.deployment.commands import Commands
     from mjtrain.deployment.control_loop import TickLog
     from mjtrain.deployment.policy import DeployedPolicy, find_policy
     from mjtrain.deployment.run_policy import SimulatedProcess
-    from mjtrain.deployment.steering import open_operator
+    from mjtrain.deployment.steering import Commands, open_operator
     from mjtrain.runs.bundle_places import is_place, open_bundle
 
     policy = DeployedPolicy(find_policy(str(open_bundle(place)) if is_place(place) else place))
@@ -143,8 +142,7 @@ def main(argv: list[str]) -> None:
 
 
 def _deploy(options: Options, policy: Any, commands: Any, process: Any, log: Any) -> None:
-    from mjtrain.deployment.control_loop import COMPLETED, STOPPED, Controller, Phases
-    from mjtrain.deployment.limits import Limits
+    from mjtrain.deployment.control_loop import COMPLETED, STOPPED, Controller, Limits, Phases
     from mjtrain.deployment.observation import make_observer
     from mjtrain.deployment.run_policy import report
     from mjtrain.deployment.unitree import UnitreeRobot

@@ -1,4 +1,4 @@
-"""The motors of the simulated robot: MuJoCo's actuators with the gains of the targets."""
+"""The motors of the simulated robot: MuJoCo's actuators with the gains of the targets, and what it has of delays."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,7 +8,6 @@ import mujoco
 import numpy as np
 
 from mjtrain.deployment.robot import Drive
-from mjtrain.deployment.simulated_history import find_history
 
 _KP, _KD = 4, 6
 """Columns of the gains in the parameters of MuJoCo's DC motor."""
@@ -135,3 +134,38 @@ def _share(spec: int, kp: float, kd: float, force: float) -> list[float]:
 def _divide(values: np.ndarray, by: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     """Return quotients, and the other values where the divisor is 0."""
     return np.divide(values, by, out=otherwise.copy(), where=by != 0)
+
+
+def find_history(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:
+    """Return where MuJoCo has the past of controls and readings with a delay or an interval.
+
+    Returns:
+        For controls, then for readings: columns in history, and those in ctrl or sensordata of which they are the past.
+        Shape (2, num_values) each.
+    """
+    actuators = (model.actuator_history, model.actuator_historyadr, model.actuator_ctrladr, model.actuator_ctrlnum)
+    sensors = (model.sensor_history, model.sensor_historyadr, model.sensor_adr, model.sensor_dim)
+    return _find_values(*actuators), _find_values(*sensors)
+
+
+def _find_values(history: np.ndarray, begins: np.ndarray, sources: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    pairs = [
+        (begin + 2 + samples + index, source + index % width)  # two numbers and the times precede the values
+        for samples, begin, source, width in zip(history[:, 0], begins, sources, widths, strict=True)
+        for index in range(samples * width)
+    ]
+    return np.array(pairs, dtype=int).reshape(-1, 2).T
+
+
+def forward_at_rest(model: mujoco.MjModel, data: mujoco.MjData, controls: np.ndarray) -> None:
+    """Compute the state, as if the robot had been in it before, and had these controls. Shape (nu,)."""
+    if not model.nhistory:
+        mujoco.mj_forward(model, data)
+        return
+    of_controls, of_readings = find_history(model)
+    data.history[of_controls[0]] = controls[of_controls[1]]
+    delays, intervals = model.sensor_delay.copy(), model.sensor_interval.copy()
+    model.sensor_delay[:], model.sensor_interval[:] = 0.0, 0.0  # else sensordata would be of the past
+    mujoco.mj_forward(model, data)
+    model.sensor_delay[:], model.sensor_interval[:] = delays, intervals
+    data.history[of_readings[0]] = data.sensordata[of_readings[1]]

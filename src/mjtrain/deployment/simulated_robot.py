@@ -18,8 +18,7 @@ import numpy as np
 
 from mjtrain.deployment.packets import MAX_BYTES, PacketError, decode_targets, encode_readings
 from mjtrain.deployment.robot import Readings, Targets
-from mjtrain.deployment.simulated_drives import SimulatedDrives
-from mjtrain.deployment.simulated_history import forward_at_rest
+from mjtrain.deployment.simulated_drives import SimulatedDrives, forward_at_rest
 from mjtrain.deployment.simulated_readings import SimulatedReadings
 from mjtrain.runtime.standard_streams import write_to_stderr
 

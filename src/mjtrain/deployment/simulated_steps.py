@@ -10,8 +10,7 @@ from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.observation import Observer
 from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Named, Readings
-from mjtrain.deployment.simulated_drives import SimulatedDrives
-from mjtrain.deployment.simulated_history import forward_at_rest
+from mjtrain.deployment.simulated_drives import SimulatedDrives, forward_at_rest
 from mjtrain.deployment.simulated_readings import SimulatedReadings
 from mjtrain.deployment.terms import Scene
 

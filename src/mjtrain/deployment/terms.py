@@ -263,3 +263,13 @@ ERRORS: dict[str, Term] = {
     }.items()
 }
 """Differences whose length is the distance from a command, by the name of the function of an `ErrorTerm`."""
+
+
+def find_base(metadata: dict[str, Any]) -> str | None:
+    """Return the free joint of the robot: one that a term of the root of a robot reads."""
+    for term in metadata["observations"]:
+        if term.get("func", "").startswith("mjtrain.mdp.root:") and "joint" in term["params"]:
+            joint = term["params"]["joint"]
+            if len(metadata["default_pose"].get(joint, ())) == 7:
+                return joint
+    return None

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from mujoco.batch import Batch, SimulationError
 
-from mjtrain.deployment.simulated_history import find_history
+from mjtrain.deployment.simulated_drives import find_history
 from mjtrain.sim.engines.base import FOLLOWED, Buffer, State, check_engine_state, load_followed, save_followed
 from mjtrain.sim.robots.layout import MODEL_FIELDS
 from mjtrain.sim.robots.read_layout import make_layout
