@@ -12,11 +12,10 @@ import torch
 import mjtrain
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
-from mjtrain.evaluation.episodes import play_episodes, resolve_run_size
+from mjtrain.evaluation.episodes import play_episodes, resolve_run_size, summarise
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.names import BROKEN, UNFINISHED
 from mjtrain.evaluation.playing.player import Player
-from mjtrain.evaluation.summary import summarise
 from mjtrain.evaluation.summary_table import print_summary
 from mjtrain.mdp import reach, success
 from mjtrain.runs.trained_run import TrainedRun, make_untrained_run

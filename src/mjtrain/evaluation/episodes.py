@@ -1,15 +1,92 @@
-"""Measure a policy over whole episodes, on every rank of a job."""
+"""Play a policy in its worlds, and measure it over whole episodes, on every rank of a job."""
 
 import math
-from collections.abc import Callable, Iterable
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 
+from mjtrain.config import AnyEnvConfig, ObservationTerm
+from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.evaluation.followed import FailuresByBin
-from mjtrain.evaluation.names import UNFINISHED, name_causes
-from mjtrain.evaluation.policy_player import Estimates, PolicyPlayer
+from mjtrain.evaluation.names import BROKEN, UNFINISHED, name_causes
+from mjtrain.learning.learner import Policy
+
+
+class PolicyPlayer:
+    """Steps environments with a policy; as a context manager, it closes them at the end."""
+
+    def __init__(self, env: TaskEnv, policy: Policy | None) -> None:
+        self.env: Any = env
+        """The environments: an `Env`, or a `ForeignEnv` where someone else wrote them."""
+        self.policy = policy
+        """The network that acts in them; None without a trained policy, where a subclass says by itself what to do."""
+
+    @property
+    def estimated_group(self) -> str | None:
+        """Observation group that the policy tells from images; None if there is none."""
+        return None if self.policy is None else self.policy.estimated_group
+
+    def act(self) -> torch.Tensor:
+        """Return the actions of the policy for the current observations. Shape (num_envs, num_actions)."""
+        assert self.policy is not None
+        return self.policy(self.env.observe())
+
+    def step(self) -> torch.Tensor:
+        """Do one env step with the policy; return the worlds whose episode ended. Boolean, shape (num_envs,)."""
+        _, _, terminated, truncated = self.env.step(self.act())
+        done = terminated | truncated
+        self.forget(done)
+        return done
+
+    def forget(self, worlds: torch.Tensor) -> None:
+        """Reset the memory of a recurrent policy in the masked worlds. Boolean, shape (num_envs,)."""
+        if self.policy is not None:
+            self.policy.reset(worlds)
+
+    def close(self) -> None:
+        """Release the environment."""
+        self.env.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Estimates:
+    """Splits the estimate of an observation group into its terms, and compares it with the group itself."""
+
+    def __init__(self, env: Env, policy: Policy) -> None:
+        assert policy.estimated_group is not None
+        self._policy = policy
+        self._group = policy.estimated_group
+        self.terms: dict[str, ObservationTerm] = env.config.observations[self._group]
+        """Terms of the group, by name in their order."""
+        self._widths = list(env.observation_widths(self._group).values())
+
+    def read(self) -> dict[str, torch.Tensor]:
+        """Return what the policy's last observations tell of each term, unscaled. Shape (num_envs, size) each."""
+        return self._split(self._policy.estimate())
+
+    def errors(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the errors of the estimates, see `ObservationTerm.estimate_error`. Shape (num_envs, num_terms)."""
+        true = self._split(observations[self._group])
+        return torch.stack(
+            [_compare(self.terms[name], estimated, true[name]) for name, estimated in self.read().items()], dim=1
+        )
+
+    def _split(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
+        columns = values.split(self._widths, dim=1)
+        return {name: part / term.scale for (name, term), part in zip(self.terms.items(), columns, strict=True)}
+
+
+def _compare(term: ObservationTerm, estimated: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+    return (estimated - true).norm(dim=1) if term.estimate_error is None else term.estimate_error(estimated, true)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +184,70 @@ def play_episodes(
         if not left.any():
             return found
     return found + meter.read(left > 0, unfinished=True)
+
+
+def summarise(episodes: Sequence[Episode], config: AnyEnvConfig, estimated_group: str | None = None) -> dict[str, Any]:
+    """Summarise episodes.
+
+    Returns:
+        Plain values for JSON. Statistics are those of `_spread`.
+
+        - episodes: How many there are.
+        - reward, length: Statistics of the return, and of the length in env steps.
+        - reward_terms: Statistics of the part of each reward term in the return.
+        - terminations: Number and fraction of episodes with each cause; an episode can have several.
+        - successes: Statistics of each success term. Its `measure` is as in `SuccessTerm`: end and ever are 0 or 1 in
+          an episode, count is a number.
+        - errors: Statistics of each error of each command, as "command/error", over the episodes that have it.
+        - estimates: Statistics of errors of what the policy estimates from images, by observation term, see
+          `ObservationTerm.estimate_error`.
+    """
+    causes = dict.fromkeys((*config.terminations, BROKEN, UNFINISHED), 0)
+    for episode in episodes:
+        for cause in episode.causes:
+            causes[cause] += 1
+    errors = {}
+    for command, term in config.commands.items():
+        for error, measure in term.errors.items():
+            name = f"{command}/{error}"
+            values = [episode.errors[name] for episode in episodes if name in episode.errors]
+            if values:
+                errors[name] = _spread(values, measure.unit)
+    observed = config.observations.get(estimated_group or "", {})
+    return {
+        "episodes": len(episodes),
+        "reward": _spread(episode.reward for episode in episodes),
+        "length": _spread(episode.length for episode in episodes),
+        "reward_terms": {name: _spread(episode.reward_terms[name] for episode in episodes) for name in config.rewards},
+        "terminations": {
+            name: {"episodes": count, "fraction": count / len(episodes)}
+            for name, count in causes.items()
+            if count or name not in (BROKEN, UNFINISHED)
+        },
+        "successes": {
+            name: {**_spread(episode.successes[name] for episode in episodes), "measure": term.measure}
+            for name, term in config.successes.items()
+        },
+        "errors": errors,
+        "estimates": {
+            name: _spread((episode.estimates[name] for episode in episodes), term.unit)
+            for name, term in observed.items()
+        },
+    }
+
+
+def _spread(values: Iterable[float], unit: str = "") -> dict[str, Any]:
+    """Return mean, standard deviation (0 for one value), extremes and unit; NaN if a value is not finite."""
+    values = [float(value) for value in values]
+    if not all(map(math.isfinite, values)):  # which `statistics` cannot add up
+        return {**dict.fromkeys(("mean", "std", "min", "max"), math.nan), "unit": unit}
+    return {
+        "mean": statistics.fmean(values),
+        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "min": min(values),
+        "max": max(values),
+        "unit": unit,
+    }
 
 
 class _Meter:

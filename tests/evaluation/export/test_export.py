@@ -19,9 +19,8 @@ from mjtrain.config import ImitationConfig, ObservationTerm
 from mjtrain.deployment.policy import KEY
 from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.env.env import Env
-from mjtrain.evaluation.export import verify
-from mjtrain.evaluation.export.metadata import describe_policy
-from mjtrain.evaluation.export.sources import _without_folder
+from mjtrain.evaluation.export import networks
+from mjtrain.evaluation.export.metadata import _without_folder, describe_policy
 from mjtrain.learning.rsl_rl.cnn_model import _normalise
 from mjtrain.learning.rsl_rl.policy import ActorPolicy
 from mjtrain.mdp import root
@@ -63,13 +62,13 @@ def test_files_agree_with_the_policy_and_describe_it(
 ) -> None:
     run_dir = train(task, tmp_path)
     recorded: dict[str, Any] = {}
-    record = verify.record_observations
+    record = networks.record_observations
 
     def keep(*args: Any) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
         recorded["inputs"], recorded["actions"] = answer = record(*args)
         return answer
 
-    monkeypatch.setattr(verify, "record_observations", keep)
+    monkeypatch.setattr(networks, "record_observations", keep)
     (run_dir / "export").mkdir()
     (run_dir / "export" / "policy_with_motion.onnx").write_text("of an earlier export")
     main([str(run_dir)])
@@ -87,10 +86,10 @@ def test_files_agree_with_the_policy_and_describe_it(
     inputs, actions = recorded["inputs"], recorded["actions"]
     config = load_task(task)
     sees = config.agent.actor.class_name == "CNNModel"
-    count = 1000 + (verify.NUM_RANDOM if sees else 0)
+    count = 1000 + (networks.NUM_RANDOM if sees else 0)
     assert all(len(tensor) == count for tensor in (*inputs.values(), actions))
     assert actions.std(dim=0).gt(0).all()
-    tolerance = verify.IMAGE_TOLERANCE if sees else verify.TOLERANCE
+    tolerance = networks.IMAGE_TOLERANCE if sees else networks.TOLERANCE
     session = onnxruntime.InferenceSession(out / "policy.onnx", providers=["CPUExecutionProvider"])
     assert [entry.name for entry in session.get_inputs()] == list(inputs)
     (given,) = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
@@ -178,7 +177,7 @@ def test_a_file_with_other_actions_is_not_written(
     cartpole_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_dir = shutil.copytree(cartpole_run, tmp_path / "run")
-    monkeypatch.setattr(verify, "TOLERANCE", 1e-12)  # stricter than float32 can be
+    monkeypatch.setattr(networks, "TOLERANCE", 1e-12)  # stricter than float32 can be
     with pytest.raises(SystemExit) as stop:
         main([str(run_dir)])
     assert stop.value.code == 1

@@ -14,7 +14,7 @@ from mjtrain.config import EnvConfig
 from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.env.env import Env
 from mjtrain.evaluation.eval_config import to_eval_config
-from mjtrain.evaluation.export import verify
+from mjtrain.evaluation.export import networks
 from mjtrain.evaluation.export.field_keys import make_field_keys, view_with_motion
 from mjtrain.evaluation.export.metadata import describe_policy
 from mjtrain.evaluation.export.networks import read_reference, write_onnx_with_motion
@@ -220,14 +220,14 @@ def test_a_file_with_other_frames_or_actions_is_noticed(exported: Exported) -> N
     reference, view = read_reference(env, metadata["motion"]), view_with_motion(metadata)
 
     def compare(actions: torch.Tensor, reference: dict[str, torch.Tensor]) -> float:
-        return verify.motion_difference(file, view, inputs, actions, reference)
+        return networks.motion_difference(file, view, inputs, actions, reference)
 
     assert compare(actions, reference) < 1e-5
-    assert compare(actions + 0.01, reference) > verify.TOLERANCE
+    assert compare(actions + 0.01, reference) > networks.TOLERANCE
     for name, value in reference.items():
-        assert compare(actions, {**reference, name: value.roll(1, dims=0)}) > verify.TOLERANCE, name
+        assert compare(actions, {**reference, name: value.roll(1, dims=0)}) > networks.TOLERANCE, name
         shorter = {key: frames[:-1] for key, frames in reference.items()}
-        assert compare(actions, shorter) > verify.TOLERANCE, "it does not end with this frame"
+        assert compare(actions, shorter) > networks.TOLERANCE, "it does not end with this frame"
 
 
 def test_actions_that_are_added_to_the_reference_are_not_said_to_be_added_to_the_default_pose() -> None:

@@ -57,10 +57,8 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
     Raises:
         RuntimeError: A file gives other actions than the policy; nothing was written.
     """
-    from mjtrain.evaluation.export import verify
-    from mjtrain.evaluation.export.inputs import list_image_inputs
-    from mjtrain.evaluation.export.metadata import describe_policy, to_text
-    from mjtrain.evaluation.export.networks import write_onnx, write_torchscript
+    from mjtrain.evaluation.export import networks
+    from mjtrain.evaluation.export.metadata import describe_policy, list_image_inputs, to_text
     from mjtrain.evaluation.playing.player import Player
     from mjtrain.sim.robots.robot import save_model
 
@@ -76,19 +74,19 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
     try:
         partial.mkdir(parents=True)
         metadata = describe_policy(run, player.env, player.policy)
-        write_onnx(player.policy, partial / ONNX, metadata)
-        write_torchscript(player.policy, partial / TORCHSCRIPT)
+        networks.write_onnx(player.policy, partial / ONNX, metadata)
+        networks.write_torchscript(player.policy, partial / TORCHSCRIPT)
         (partial / METADATA).write_text(to_text(metadata) + "\n")
         if isinstance(run.env, EnvConfig):
             save_model(run.env, partial / MODEL)
-        observations, actions = verify.record_observations(player, num_observations)
+        observations, actions = networks.record_observations(player, num_observations)
         differences = {
-            ONNX: verify.onnx_difference(partial / ONNX, observations, actions),
-            TORCHSCRIPT: verify.torchscript_difference(partial / TORCHSCRIPT, observations, actions),
+            ONNX: networks.onnx_difference(partial / ONNX, observations, actions),
+            TORCHSCRIPT: networks.torchscript_difference(partial / TORCHSCRIPT, observations, actions),
         }
         if "motion" in metadata:
             differences[WITH_MOTION] = _write_motion(player, metadata, partial / WITH_MOTION, observations, actions)
-        tolerance = verify.IMAGE_TOLERANCE if list_image_inputs(player.policy) else verify.TOLERANCE
+        tolerance = networks.IMAGE_TOLERANCE if list_image_inputs(player.policy) else networks.TOLERANCE
         for name, difference in differences.items():
             if not difference <= tolerance:
                 or_frames = ", or other frames than the motion" if name == WITH_MOTION else ""
@@ -119,8 +117,7 @@ def _write_motion(
     """Write the policy with the motion that it tracks, and return the largest difference from both."""
     from mjtrain.env.env import Env
     from mjtrain.evaluation.export.field_keys import view_with_motion
-    from mjtrain.evaluation.export.networks import read_reference, write_onnx_with_motion
-    from mjtrain.evaluation.export.verify import motion_difference
+    from mjtrain.evaluation.export.networks import motion_difference, read_reference, write_onnx_with_motion
 
     assert isinstance(player.env, Env)
     assert player.policy is not None

@@ -1,20 +1,22 @@
 """Metadata of an exported policy: the meaning of its inputs and outputs."""
 
 import json
+import os
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from mjtrain.config import CameraConfig, ObservationTerm, to_plain
+from mjtrain.config import CameraConfig, CommandTerm, ObservationTerm, to_plain
+from mjtrain.deployment.terms import STANDS_BELOW, STOPPED_BELOW
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.cameras import list_channels, list_streams
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export.field_keys import make_field_keys, view_with_motion
-from mjtrain.evaluation.export.inputs import list_image_inputs
-from mjtrain.evaluation.export.sources import describe_command, describe_source, keep_used
 from mjtrain.learning.learner import Policy
 from mjtrain.mdp.observations import camera
 from mjtrain.mdp.reference import reference_of
 from mjtrain.runs.trained_run import TrainedRun
+from mjtrain.sim.robots.layout import match_names
 from mjtrain.sim.robots.measured import describe_joints, describe_sensors
 from mjtrain.sim.robots.robot import describe_actuators
 
@@ -59,7 +61,7 @@ def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any
     images, sensors = list_image_inputs(policy), describe_sensors(model)
     groups = [group for group in policy.inputs if group not in images]
     observations = _describe_observations(run, env, groups, sensors)
-    commands = {name: describe_command(name, term, env) for name, term in config.commands.items()}
+    commands = {name: _describe_command(name, term, env) for name, term in config.commands.items()}
     return {
         "physics_step_s": layout.timestep_s,
         "observations": observations,
@@ -68,7 +70,7 @@ def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any
         "commands": commands,
         "ground": config.terrain.kind,
         "joints": describe_joints(model),
-        "sensors": keep_used(sensors, observations, commands),
+        "sensors": _keep_used(sensors, observations, commands),
     }
 
 
@@ -126,7 +128,7 @@ def _describe_observations(
     for group in groups:
         for name, width in env.observation_widths(group).items():
             term = run.own_env.observations[group][name]
-            source = {"noise": term.noise, **describe_source(term, env, sensors)}
+            source = {"noise": term.noise, **_describe_source(term, env, sensors)}
             row = {"columns": [begin, begin + width], **_describe_term(term), **source}
             # A robot reports one reading under a name.
             same = [other for other in described if name == other["name"]]
@@ -179,3 +181,107 @@ def _describe_term(term: ObservationTerm) -> dict[str, Any]:
 def to_text(metadata: dict[str, Any]) -> str:
     """Write metadata as JSON."""
     return json.dumps(metadata, indent=2)
+
+
+def list_image_inputs(policy: Policy) -> list[str]:
+    """Return the image groups that a policy reads, in the order of its inputs."""
+    return [group for group, shape in policy.inputs.items() if len(shape) > 1]
+
+
+_MEASURED_BY = {
+    "mjtrain.mdp.observations:last_action": "controller",
+    "mjtrain.mdp.observations:ctrl_rel": "controller",
+    "mjtrain.mdp.observations:command": "command",
+    "mjtrain.mdp.observations:height_scan": "estimator",
+    "mjtrain.mdp.observations:camera": "camera",
+    "mjtrain.mdp.gait:clock": "controller",
+    "mjtrain.mdp.root:base_ang_vel": "imu",
+    "mjtrain.mdp.root:projected_gravity": "imu",
+}
+"""What gives a term on a robot, where neither its joints nor its sensors say so."""
+
+_VELOCITY = ["ahead, m/s", "left, m/s", "turn, rad/s"]
+_POSITION, _QUATERNION = (
+    [f"{axis}, m, world" for axis in "xyz"],
+    [f"{axis} of the quaternion, world" for axis in "wxyz"],
+)
+_POSES = {3: _POSITION, 4: _QUATERNION, 7: [*_POSITION, *_QUATERNION]}
+
+
+def _describe_command(name: str, term: CommandTerm, env: Env) -> dict[str, Any]:
+    """Describe what a command means, see docs/deploy-a-policy.md."""
+    size, limits_velocity = env.command(name).shape[1], to_plain(term.refine) == "mjtrain.mdp.velocity:approach"
+    pose = _POSES.get(size) if term.is_pose else None
+    # A policy that is passed on does not tell where files are on this machine.
+    term = term.replace(params={key: _without_folder(value) for key, value in term.params.items()})
+    return {
+        "size": size,
+        "columns": _VELOCITY if limits_velocity else pose,
+        "rest": [0.0] * size if limits_velocity else [1.0, 0.0, 0.0, 0.0] if pose is _QUATERNION else None,
+        "controls": to_plain(term.controls),
+        **{
+            key: to_plain(getattr(term, key))
+            for key in ("func", "params", "resampling_s", "resample_on", "refine", "refine_params", "errors")
+        },
+    }
+
+
+def _without_folder(value: Any) -> Any:
+    # Path.is_file raises if a text that names no file is too long.
+    if isinstance(value, str | Path) and (Path(value).is_absolute() or os.path.isfile(value)):  # noqa: PTH113
+        return Path(value).name
+    return value
+
+
+def _keep_used(sensors: dict[str, Any], observations: list[dict[str, Any]], commands: dict[str, Any]) -> dict[str, Any]:
+    """Return the sensors that observations or errors of commands read, and those that show the up of the base."""
+    used = {name for term in observations for name in term.get("sensors", ())}
+    used |= {
+        value
+        for command in commands.values()
+        for error in command["errors"].values()
+        for value in error["params"].values()
+        if isinstance(value, str)
+    }
+    return {
+        name: entry
+        for name, entry in sensors.items()
+        if name in used or (entry["on_base"] and (entry["type"], entry["object"]) == ("framezaxis", "world"))
+    }
+
+
+def _describe_source(term: ObservationTerm, env: Env, sensors: dict[str, Any]) -> dict[str, Any]:
+    """Describe what a term reads.
+
+    Returns:
+        joints and sensors: the names in the order of the columns, where it reads any; measured_by: what gives them on a
+        robot (see `describe_sensors`; also encoders, controller, command, camera, unknown); begins: for a clock.
+    """
+    found: dict[str, Any] = {}
+    params, layout = term.params, env.engine.layout
+    if "joints" in params:
+        found["joints"] = layout.qpos.match(params["joints"])
+    elif single := [value for key, value in params.items() if key == "joint" or key.endswith("_joint")]:
+        found["joints"] = single
+    named = [value for key, value in params.items() if key == "sensor" or key.endswith("_sensor")]
+    patterns = [*params.get("sensors", ()), *(value for value in named if value is not None)]
+    if patterns:
+        found["sensors"] = match_names(patterns, layout.sensors, "sensor")
+    found["measured_by"] = _measured_by(term, found, env, sensors)
+    if to_plain(term.func) == "mjtrain.mdp.gait:clock":
+        found["begins"] = "phase 0 where the policy begins to act; then it counts control periods"
+        found["stands_below"] = STANDS_BELOW
+        if params.get("velocity_sensor") is not None:
+            found["stopped_below"] = params.get("stopped_below", STOPPED_BELOW)
+    return found
+
+
+def _measured_by(term: ObservationTerm, found: dict[str, Any], env: Env, sensors: dict[str, Any]) -> str:
+    if (known := _MEASURED_BY.get(to_plain(term.func))) is not None:
+        return known
+    if "object" in term.params:
+        return "estimator"
+    kinds = {sensors[name]["measured_by"] for name in found.get("sensors", ())}
+    qpos = env.engine.layout.qpos
+    kinds |= {"encoders" if qpos.width(name) == 1 else "estimator" for name in found.get("joints", ())}
+    return kinds.pop() if len(kinds) == 1 else "estimator" if "estimator" in kinds else "unknown"

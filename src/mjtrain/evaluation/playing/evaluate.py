@@ -130,10 +130,9 @@ def find_values_beyond(run: TrainedRun, config: PlayConfig) -> tuple[str, ...]:
 
 def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[str, Any]:
     """Play whole episodes in the env of a run, unchanged; return what was played, and what `summarise` returns."""
-    from mjtrain.evaluation.episodes import play_episodes, resolve_run_size
+    from mjtrain.evaluation.episodes import play_episodes, resolve_run_size, summarise
     from mjtrain.evaluation.followed import FailuresByBin, find_followed
     from mjtrain.evaluation.playing.player import Player
-    from mjtrain.evaluation.summary import summarise
 
     num_envs, per_env = resolve_run_size(config.episodes, config.num_envs)
     player = Player(context, run, num_envs=num_envs, engine=config.engine, policy=config.policy, held=config.held)

@@ -11,7 +11,7 @@ from mjtrain.config.limits import FINITE
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.env.term_check import find_term_problems
-from mjtrain.evaluation.policy_player import PolicyPlayer
+from mjtrain.evaluation.episodes import PolicyPlayer
 from mjtrain.learning.registry import make_policy
 from mjtrain.runs.bundle import read_networks
 from mjtrain.runs.checkpoint import recorded_learner, taking_apart

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from mjtrain.config.type_check import show
+from mjtrain.evaluation.episodes import Estimates
 from mjtrain.evaluation.playing.player import Player
-from mjtrain.evaluation.policy_player import Estimates
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
