@@ -8,8 +8,8 @@ import optuna
 import pytest
 
 from mjtrain.runs.checkpoint import checkpoint_path
-from mjtrain.tools.sweep.claims import Claims
 from mjtrain.tools.sweep.results import RunFiles
+from mjtrain.tools.sweep.run_sweep import Claims
 from mjtrain.tools.sweep.study import LostTrialError, Trial
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.tools.sweep import run_sweep
-from mjtrain.tools.sweep.claims import Claims
 from mjtrain.tools.sweep.plan import SweepPlan
+from mjtrain.tools.sweep.run_sweep import Claims
 from mjtrain.tools.sweep.space import parse_space
 from mjtrain.tools.sweep.study import Study, Trial, plot_study
 from support.sweep_plans import make_plan

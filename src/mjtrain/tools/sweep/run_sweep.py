@@ -4,22 +4,90 @@ import errno
 import os
 import signal
 import socket
+import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
 
 from mjtrain.launcher.ipc.signals import EventLoop, leave
 from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.runtime.file_locks import lock
 from mjtrain.runtime.files import open_lock_file
-from mjtrain.tools.sweep.claims import Claim, Claims
-from mjtrain.tools.sweep.display import SweepDisplay
 from mjtrain.tools.sweep.plan import JOURNAL, Slot, SweepPlan
-from mjtrain.tools.sweep.results import TrialResult, write_summary
+from mjtrain.tools.sweep.results import TrialResult, count_states, find_best, write_summary
 from mjtrain.tools.sweep.running_trial import RunningTrial
+from mjtrain.tools.sweep.space import format_value, shorten
 from mjtrain.tools.sweep.study import LostTrialError, Study, Trial
+from mjtrain.training.reporting.console import format_duration
+from mjtrain.training.reporting.display import Display
 
 RESUME_HINT = "rerun the same command to resume the sweep"
 LOOK_INTERVAL_S = 1.0  # time between two looks for a trial to begin, where there was none
+
+
+class _SweepDisplay(Display):
+    """A live table of the running trials on a terminal, a line for each start and end elsewhere."""
+
+    def __init__(self, plan: SweepPlan) -> None:
+        super().__init__(self)
+        self._plan = plan
+        self._results: Sequence[TrialResult] = ()
+        self._running: Sequence[RunningTrial] = ()
+        self._began_s: dict[int, float] = {}
+        self._durations_s: list[float] = []
+
+    def tell_start(self, trial: Trial) -> None:
+        """Say that a trial begins, with which settings."""
+        self._began_s[trial.number] = time.monotonic()
+        settings = ", ".join(f"{shorten(name)} {format_value(value)}" for name, value in trial.params.items())
+        self.tell(f"trial {trial.number} {'continues' if trial.was_begun else 'begins'}: {settings}")
+
+    def set_results(self, results: Sequence[TrialResult], ended: RunningTrial | None = None) -> None:
+        """Take in how all trials are."""
+        self._results = results
+        if ended is not None and (began_s := self._began_s.pop(ended.trial.number, None)) is not None:
+            self._durations_s.append(time.monotonic() - began_s)
+            self.tell(f"trial {ended.trial.number} {ended.ended} | {self._describe()}")
+
+    def update(self, running: Sequence[RunningTrial]) -> None:
+        """Show how far the running trials are."""
+        self._running = running
+        self.refresh()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render a row for each running trial, and a line about all."""
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for heading in ("trial", "iteration", self._plan.metric, "time"):
+            table.add_column(heading, no_wrap=True)
+        for running in self._running:
+            began_s = self._began_s.get(running.trial.number)
+            elapsed = "" if began_s is None else format_duration(time.monotonic() - began_s)
+            seed = f" seed {running.seed_index}" if self._plan.options.seeds_per_trial > 1 else ""
+            value = "-" if running.value is None else f"{running.value:.4g}"
+            iteration = f"{running.iteration}/{self._plan.max_iterations}"
+            table.add_row(f"{running.trial.number}{seed}", iteration, value, elapsed)
+        yield table
+        yield Text(self._describe(), no_wrap=True, overflow="ellipsis")
+
+    def _describe(self) -> str:
+        counts, total = count_states(self._results), self._plan.options.trials
+        ended = counts["complete"] + counts["pruned"] + counts["failed"]
+        words = [f"{ended}/{total} trials"]
+        words += [f"{counts[name]} {name}" for name in ("pruned", "failed", "paused") if counts[name]]
+        if best := find_best(self._results, self._plan):
+            words.append(f"best {best.value:.6g} of trial {best.number}")
+        to_go = total - ended - counts["paused"]
+        if self._durations_s and to_go > 0:
+            at_a_time = max(len(self._plan.slots), counts["running"])  # other processes may run trials too
+            to_go_s = statistics.fmean(self._durations_s) * to_go / at_a_time
+            words.append(f"about {format_duration(to_go_s)} to go")
+        return ", ".join(words)
 
 
 def run_sweep(plan: SweepPlan) -> list[TrialResult]:
@@ -48,6 +116,66 @@ def run_sweep(plan: SweepPlan) -> list[TrialResult]:
                 raise
             raise OutsideError(f"{plan.folder}: {error.strerror}; {RESUME_HINT} when there is room") from error
     return trials
+
+
+@dataclass(eq=False, kw_only=True)
+class Claim:
+    """Names that no other process has, with open files. A process that inherits one keeps the claim to it alive."""
+
+    shared: bool
+    descriptors: dict[str, int] = field(default_factory=dict)
+
+    def is_held(self) -> bool:
+        """Tell whether no other process has any of it, and lock again what a restarted server of NFS has lost."""
+        try:
+            return all(lock(descriptor, shared=self.shared) for descriptor in self.descriptors.values())
+        except OSError:  # a file system without locks loses none
+            return True
+
+    def release(self) -> None:
+        """Give it back; what child processes have inherited stays theirs until they end."""
+        while self.descriptors:
+            os.close(self.descriptors.popitem()[1])
+
+
+class Claims:
+    """The claims to what a folder's processes share: locks that NFS and others pass on to all hosts."""
+
+    def __init__(self, folder: Path, *, needs_locks: bool) -> None:
+        """Make the folder; without locks in its file system, each claim is an OSError, or granted."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._needs_locks = needs_locks
+
+    def take(self, *names: str, shared: bool = False) -> Claim | None:
+        """Claim all of these; None if another process has one of them."""
+        claim = Claim(shared=shared)
+        with ExitStack() as undo:
+            undo.callback(claim.release)
+            for name in names:
+                if not self._lock(claim, name):
+                    return None
+            undo.pop_all()
+        return claim
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process is in such a with block of this folder."""
+        claim = Claim(shared=False)
+        try:
+            self._lock(claim, "study", wait=True)
+            yield
+        finally:
+            claim.release()
+
+    def _lock(self, claim: Claim, name: str, *, wait: bool = False) -> bool:
+        claim.descriptors[name] = open_lock_file(self._folder / f"{name}.lock")
+        try:
+            return lock(claim.descriptors[name], shared=claim.shared, wait=wait)
+        except OSError:
+            if self._needs_locks:
+                raise
+        return True
 
 
 @contextmanager
@@ -84,7 +212,7 @@ class _Sweep:
         self._next_look_s = 0.0
         self._stop_signal: int | None = None
         self._loop = EventLoop(self._on_signal)
-        self._display = SweepDisplay(plan)
+        self._display = _SweepDisplay(plan)
         self._results: list[TrialResult] = []
 
     def run(self) -> None:

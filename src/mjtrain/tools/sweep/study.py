@@ -1,6 +1,7 @@
 """The study in a sweep's folder: what Optuna suggests, how trials are reported to it, and its plots."""
 
 import contextlib
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +16,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import is_something_else, lock, replacing
-from mjtrain.tools.sweep.plan import JOURNAL, PICTURE, SweepPlan
+from mjtrain.tools.sweep.plan import JOURNAL, PICTURE, REDUCTION_FACTOR, SweepPlan
 from mjtrain.tools.sweep.results import State, TrialResult
 from mjtrain.tools.sweep.space import Parameter, Value
-from mjtrain.tools.sweep.successive_halving import PROMOTIONS, SuccessiveHalving
 
 _IDENTITY = "mjtrain"
 _STATES: dict[TrialState, State] = {
@@ -27,9 +27,95 @@ _STATES: dict[TrialState, State] = {
     TrialState.FAIL: "failed",
 }
 
+_PROMOTIONS = "promotions"  # attribute of a trial: the number of rungs that it continued from, or may continue from
 _COLUMNS = 3  # plots of sweep.png beside each other
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+class _SuccessiveHalving(optuna.pruners.BasePruner):
+    """Which of all trials may continue, must wait, or will never continue; Optuna's own pruner ends those that wait.
+
+    ASHA in the variant of Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020: trials pause
+    at rungs, and the best of each rung continue. Unlike there, no more than the share of those that have come is
+    promoted in total until the last has come: otherwise each of the first few that is better than those before it would
+    be, and most of these are not good (docs/sweeps.md).
+    """
+
+    def __init__(self, plan: SweepPlan) -> None:
+        """Place the rungs; with another pruner there are none."""
+        self._rungs: list[int] = []
+        rung = plan.min_iterations
+        while plan.options.pruner == "asha" and rung < plan.max_iterations:
+            self._rungs.append(rung)
+            rung *= REDUCTION_FACTOR
+        self._num_trials = plan.options.trials
+        self._sign = plan.sign
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Return whether a trial must wait at a rung; that it need not is recorded."""
+        trials = study.get_trials(deepcopy=False)
+        if not self.is_waiting(trials[trial.number]):
+            return False
+        if trial.number not in self.find_promotable(trials):
+            return True
+        study._storage.set_trial_user_attr(trial._trial_id, _PROMOTIONS, _promotions(trials[trial.number]) + 1)
+        return False
+
+    def is_waiting(self, trial: FrozenTrial, at: int | None = None) -> bool:
+        """Whether a trial has arrived at a rung, or at this one, from which it was not promoted."""
+        rung = _promotions(trial)
+        if trial.state.is_finished() or rung >= len(self._rungs) or at not in (None, rung):
+            return False
+        return self._value_at(trial, rung) is not None
+
+    def find_promotable(self, trials: Sequence[FrozenTrial]) -> list[int]:
+        """Return which waiting trials may continue, those of the highest rung first, and of a rung the best first."""
+        found: list[int] = []
+        for rung in reversed(range(len(self._rungs))):
+            is_last = len(trials) >= self._num_trials and not self._is_awaited(trials, rung)
+            best = self._find_best(trials, rung, least=1 if is_last else 0)
+            waiting = [other.number for other in best if self.is_waiting(other, rung)]
+            if not is_last:
+                arrived = [other for other in trials if self._value_at(other, rung) is not None]
+                promoted = sum(_promotions(other) > rung for other in arrived)
+                waiting = waiting[: max(0, len(arrived) // REDUCTION_FACTOR - promoted)]
+            found += waiting
+        return found
+
+    def find_hopeless(self, trials: Sequence[FrozenTrial]) -> list[int]:
+        """Return which waiting trials will never be promoted, as nobody else will arrive at their rung."""
+        found: list[int] = []
+        for rung in range(len(self._rungs) if len(trials) >= self._num_trials else 0):
+            if self._is_awaited(trials, rung):
+                break
+            best = self._find_best(trials, rung, least=1)
+            found += [other.number for other in trials if self.is_waiting(other, rung) and other not in best]
+            trials = [other for other in trials if other.number not in found]
+        return found
+
+    def _is_awaited(self, trials: Sequence[FrozenTrial], rung: int) -> bool:
+        """Whether a trial that was begun may still arrive at a rung."""
+        return any(not other.state.is_finished() and self._value_at(other, rung) is None for other in trials)
+
+    def _find_best(self, trials: Sequence[FrozenTrial], rung: int, *, least: int) -> list[FrozenTrial]:
+        """Return the best at a rung, best first: of those that have not failed the share that continues."""
+        arrived = [
+            (-math.inf if math.isnan(value) else self._sign * value, -other.number, other)
+            for other in trials
+            if other.state != TrialState.FAIL and (value := self._value_at(other, rung)) is not None
+        ]
+        keep = max(len(arrived) // REDUCTION_FACTOR, least)
+        return [other for *_, other in sorted(arrived, reverse=True)[:keep]]
+
+    def _value_at(self, trial: FrozenTrial, rung: int) -> float | None:
+        """Return the first value that was reported at a rung or after it."""
+        reported = [pair for pair in trial.intermediate_values.items() if pair[0] >= self._rungs[rung]]
+        return min(reported)[1] if reported else None
+
+
+def _promotions(trial: FrozenTrial) -> int:
+    return trial.user_attrs.get(_PROMOTIONS, 0)
 
 
 class LostTrialError(RuntimeError):
@@ -84,7 +170,7 @@ class Study:
     def __init__(self, plan: SweepPlan) -> None:
         """Open the study in the folder of a sweep, or make one; that of something else is refused."""
         self._plan = plan
-        self._halving = SuccessiveHalving(plan)
+        self._halving = _SuccessiveHalving(plan)
         path, identity = str(plan.folder / JOURNAL), plan.identity()
         if is_something_else(plan.folder / JOURNAL):
             raise RequestError(
@@ -184,7 +270,7 @@ class Study:
         return copy.trials[-1]
 
     def _to_result(self, trial: FrozenTrial) -> TrialResult:
-        record = {name: value for name, value in trial.user_attrs.items() if name != PROMOTIONS}
+        record = {name: value for name, value in trial.user_attrs.items() if name != _PROMOTIONS}
         state = "paused" if self._halving.is_waiting(trial) else _STATES.get(trial.state, "running")
         return TrialResult(number=trial.number, state=state, params=dict(trial.params), value=trial.value, **record)
 
