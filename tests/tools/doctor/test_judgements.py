@@ -10,11 +10,18 @@ from mjtrain.cli.doctor import format_advice, format_finding, to_plain
 from mjtrain.config import LaunchConfig, from_plain
 from mjtrain.config import to_plain as config_to_plain
 from mjtrain.launcher.failure import Failure
-from mjtrain.tools.doctor import limits
 from mjtrain.tools.doctor.finding import Finding, Question, failure, ok, warning
-from mjtrain.tools.doctor.host import check_versions, compare_versions
+from mjtrain.tools.doctor.host import (
+    check_cores,
+    check_descriptors,
+    check_locked_memory,
+    check_memory,
+    check_versions,
+    compare_versions,
+    count_ranks,
+)
 from mjtrain.tools.doctor.ranks import explain, judge_ranks
-from mjtrain.tools.doctor.storage import check as check_storage
+from mjtrain.tools.doctor.slow_checks import check_storage
 
 GB = 10**9
 
@@ -32,7 +39,7 @@ GB = 10**9
     ],
 )
 def test_descriptors(limit: int, num_ranks: int, world_size: int, result: str) -> None:
-    assert limits.check_descriptors(limit, num_ranks, world_size).result == result
+    assert check_descriptors(limit, num_ranks, world_size).result == result
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,7 @@ def test_descriptors(limit: int, num_ranks: int, world_size: int, result: str) -
     ],
 )
 def test_cores(usable: int, quota: float | None, num_ranks: int, num_threads: int | None, advice: str) -> None:
-    found = limits.check_cores(usable, quota, num_ranks, num_threads)
+    found = check_cores(usable, quota, num_ranks, num_threads)
     assert found.advice.startswith(advice)
     assert found.result == ("warning" if advice else "ok")
 
@@ -59,19 +66,19 @@ def test_cores(usable: int, quota: float | None, num_ranks: int, num_threads: in
     [(64 * GB, -1, "ok"), (3 * GB, -1, "warning"), (2 * GB, -1, "failure"), (64 * GB, 3 * GB, "failure")],
 )
 def test_memory_of_two_ranks(free: int, address_space: int, result: str) -> None:
-    assert limits.check_memory(free, address_space, 2).result == result
+    assert check_memory(free, address_space, 2).result == result
 
 
 def test_locked_memory_matters_with_infiniband_only() -> None:
-    assert limits.check_locked_memory(8 << 20, uses_infiniband=False).result == "ok"
-    assert limits.check_locked_memory(8 << 20, uses_infiniband=True).advice.startswith("`ulimit -l unlimited`")
-    assert limits.check_locked_memory(-1, uses_infiniband=True).result == "ok"
+    assert check_locked_memory(8 << 20, uses_infiniband=False).result == "ok"
+    assert check_locked_memory(8 << 20, uses_infiniband=True).advice.startswith("`ulimit -l unlimited`")
+    assert check_locked_memory(-1, uses_infiniband=True).result == "ok"
 
 
 def test_ranks_of_a_host_are_counted_without_its_driver() -> None:
-    assert limits.count_ranks("all", {}, 8) == 8
-    assert limits.count_ranks("all", {"CUDA_VISIBLE_DEVICES": "2,3"}, 8) == 2
-    assert [limits.count_ranks(ids, {}, 8) for ids in ((0, 3), "auto", None)] == [2, 1, 1]
+    assert count_ranks("all", {}, 8) == 8
+    assert count_ranks("all", {"CUDA_VISIBLE_DEVICES": "2,3"}, 8) == 2
+    assert [count_ranks(ids, {}, 8) for ids in ((0, 3), "auto", None)] == [2, 1, 1]
 
 
 def test_a_question_survives_its_way_as_json() -> None:

@@ -37,7 +37,7 @@ def check_kernel_cache(*, on_cpu: bool) -> Finding:
     return grade("kernel cache", figure, advice, warns=replaced)
 
 
-def check(question: Question) -> list[Finding]:
+def check_kernels(question: Question) -> list[Finding]:
     """Try every device that a run would use."""
     gpu_ids = question.launch.gpu_ids
     on_cpu = gpu_ids is None

@@ -18,8 +18,8 @@ from mjtrain.learning.collectives import Collectives
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.machine import nearest_existing
 from mjtrain.runtime.rank import RankContext
-from mjtrain.tools.doctor.log_root import PREFIX
 from mjtrain.tools.doctor.ranks import LARGE_BYTES
+from mjtrain.tools.doctor.slow_checks import PREFIX
 
 _VISIBLE_S = 5.0
 """Time that a shared file system may take until another host sees a new file."""
