@@ -105,7 +105,7 @@ WALLS = {
     "trackio": {"training/reporting/log_writer.py"},
     "wandb": {"training/reporting", "runs/wandb_artifact.py"},
     "rich": {"evaluation/summary_table.py", "training/reporting", "tools/sweep/run_sweep.py"},
-    "yaml": {"runs", "tools/sweep/wandb_sweep.py"},
+    "yaml": {"runs", "tools/sweep/plan.py"},
     "onnx": {"evaluation/export"},
     "av": {"sim/drawing/video.py"},
     "PIL": {"sim/drawing/render_worker.py"},

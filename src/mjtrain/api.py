@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from mjtrain.env.env import Env
     from mjtrain.evaluation.export.export_policy import ExportedPolicy
-    from mjtrain.evaluation.playing.trained_policy import TrainedPolicy
+    from mjtrain.evaluation.playing.player import TrainedPolicy
     from mjtrain.gymnasium.vector_env import Autoreset, Output, TaskVectorEnv
     from mjtrain.runs.run import Run
     from mjtrain.runs.trained_run import TrainedRun
@@ -471,7 +471,7 @@ def load_policy(
     Raises:
         RequestError: The run or the device does not exist, or the checkpoint does not fit.
     """
-    from mjtrain.evaluation.playing.trained_policy import TrainedPolicy
+    from mjtrain.evaluation.playing.player import TrainedPolicy
     from mjtrain.runs.trained_run import find_trained_run
 
     name = None if checkpoint is None else str(checkpoint)

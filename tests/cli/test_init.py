@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mjtrain.cli import init
 from mjtrain.cli.init import main
-from mjtrain.tools import new_project
 from support.machine import patience
 
 BIN = Path(sys.executable).parent
@@ -75,14 +75,14 @@ def test_one_line_and_status_2(
 
 
 def test_what_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    template = shutil.copytree(new_project.TEMPLATE, tmp_path / "template")
+    template = shutil.copytree(init.TEMPLATE, tmp_path / "template")
     (template / "zzz").write_bytes(b"\xff")  # is not text, which ends the writing
     with monkeypatch.context() as patch:
-        patch.setattr(new_project, "TEMPLATE", template)
+        patch.setattr(init, "TEMPLATE", template)
         with pytest.raises(UnicodeDecodeError):
-            new_project.write_project("arms", tmp_path)
+            init.write_project("arms", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["template"]
-    assert new_project.write_project("arms", tmp_path)[0] == tmp_path / "arms"
+    assert init.write_project("arms", tmp_path)[0] == tmp_path / "arms"
 
 
 @pytest.mark.process

@@ -13,8 +13,7 @@ import mjtrain
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.evaluation.episodes import play_episodes, resolve_run_size, summarise
-from mjtrain.evaluation.eval_config import to_eval_config
-from mjtrain.evaluation.names import BROKEN, UNFINISHED
+from mjtrain.evaluation.eval_config import BROKEN, UNFINISHED, to_eval_config
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.summary_table import print_summary
 from mjtrain.mdp import reach, success

@@ -264,7 +264,7 @@ def _play(args: list[str]) -> None:
 def _record(args: list[str]) -> None:
     files, options = _parse(RecordOptions, "record", "RUN OUT", args)
     from mjtrain.evaluation.playing.evaluate import find_run_to_play
-    from mjtrain.evaluation.playing.record_motion import record_motion
+    from mjtrain.evaluation.playing.trajectories import record_motion
     from mjtrain.launcher import launch
     from mjtrain.motion.files import check_out, write_motion
 

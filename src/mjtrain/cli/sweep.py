@@ -101,10 +101,9 @@ def main(argv: list[str]) -> None:
     require("sweep", "sweep", "optuna", "matplotlib")
     from mjtrain.cli.train import read_command
     from mjtrain.env.catalog import resolve_task_name
-    from mjtrain.tools.sweep.plan import SweepOptions, resolve_sweep
+    from mjtrain.tools.sweep.plan import SweepOptions, resolve_sweep, write_wandb_sweep
     from mjtrain.tools.sweep.run_sweep import run_sweep
     from mjtrain.tools.sweep.space import parse_space, read_space_file
-    from mjtrain.tools.sweep.wandb_sweep import write_wandb_sweep
 
     _check_wandb(options)
     parameters = [*options.param, *([] if options.space is None else read_space_file(Path(options.space)))]

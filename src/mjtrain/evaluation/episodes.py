@@ -11,8 +11,8 @@ import torch
 from mjtrain.config import AnyEnvConfig, ObservationTerm
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
+from mjtrain.evaluation.eval_config import BROKEN, UNFINISHED, name_causes
 from mjtrain.evaluation.followed import FailuresByBin
-from mjtrain.evaluation.names import BROKEN, UNFINISHED, name_causes
 from mjtrain.learning.learner import Policy
 
 
@@ -114,7 +114,7 @@ class Episode:
     """Mean error of what the policy estimates, by observation term; empty if it estimates nothing."""
 
     def quantities(self, causes: Iterable[str]) -> dict[str, float]:
-        """Return all of it as numbers by name, see `names.list_quantities`."""
+        """Return all of it as numbers by name, see `eval_config.list_quantities`."""
         return {
             "return": self.reward,
             "length": float(self.length),

@@ -12,8 +12,7 @@ from mjtrain.config import TrainConfig
 from mjtrain.env.env import Env
 from mjtrain.env.undisturbed import undisturbed
 from mjtrain.evaluation.episodes import Episode, PolicyPlayer, play_episodes, resolve_run_size
-from mjtrain.evaluation.eval_config import to_eval_config
-from mjtrain.evaluation.names import BROKEN, UNFINISHED, list_quantities
+from mjtrain.evaluation.eval_config import BROKEN, UNFINISHED, list_quantities, to_eval_config
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.registry import make_policy
 from mjtrain.runtime import heartbeat

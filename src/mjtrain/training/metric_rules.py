@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mjtrain.config import DEFAULT_LEARNER, EnvConfig, ImitationConfig, RunConfig, TrainConfig
-from mjtrain.evaluation.names import list_quantities
+from mjtrain.evaluation.eval_config import list_quantities
 from mjtrain.runtime.errors import RequestError, suggest
 
 _ITERATION = (

@@ -12,9 +12,8 @@ import torch
 
 from mjtrain.deployment.steering import Steering
 from mjtrain.evaluation.followed import Ghost, find_followed
-from mjtrain.evaluation.playing.command_poses import to_poses
 from mjtrain.evaluation.playing.player import Player
-from mjtrain.evaluation.playing.viewer_session import StateField, ViewerSession
+from mjtrain.evaluation.playing.viewer_session import StateField, ViewerSession, to_poses
 from mjtrain.runs.checkpoint import checkpoint_iteration, list_checkpoints
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.drawing.video import CameraStream, list_streams

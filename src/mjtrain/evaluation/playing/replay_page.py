@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from mjtrain.config import EnvConfig, PlayConfig
-from mjtrain.evaluation.names import UNFINISHED
-from mjtrain.evaluation.playing.command_poses import to_poses
+from mjtrain.evaluation.eval_config import UNFINISHED
 from mjtrain.evaluation.playing.trajectories import Trajectory, record_episodes
+from mjtrain.evaluation.playing.viewer_session import to_poses
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import check_writable, write_out

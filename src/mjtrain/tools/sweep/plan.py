@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
+
 from mjtrain.config import EnvConfig, LaunchConfig, TrainConfig
 from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1
 from mjtrain.config.type_check import find_option_problems
@@ -43,6 +45,9 @@ START_TIMEOUT_S = 1800.0  # for a run's first iteration, or the time that it has
 REDUCTION_FACTOR = 4  # with asha, one of this many trials continues from each rung; iterations between them grow by it
 _MOST_ON_A_GRID = 100_000  # combinations; Optuna lists all of them for each suggestion, which takes 0.1 s for so many
 MAX_JOBS_ON_CPU = 8  # without GPUs, unless the user chooses: a search learns little from trials begun too early
+# What W&B calls samplers, and kinds of parameters.
+_WANDB_METHODS = {"tpe": "bayes", "random": "random", "grid": "grid"}
+_WANDB_DISTRIBUTIONS = {"log": "log_uniform_values", "uniform": "uniform", "int": "int_uniform"}
 SEED_STEP = 1000  # difference between the seeds of a trial's runs; ranks use those in between
 
 
@@ -262,3 +267,44 @@ def _add_flags(options: SweepOptions, config: TrainConfig, metric: str) -> tuple
         defaults = {**defaults, "eval-interval": str(interval)}
         config = replace(config, run=replace(config.run, eval_interval=interval))
     return [word for flag, value in defaults.items() if flag not in fixed for word in (f"--{flag}", value)], config
+
+
+def write_wandb_sweep(plan: SweepPlan, path: Path) -> None:
+    """Write a new file for `wandb sweep`, whose agents pass settings as `mjtrain.cli.env_flags` reads them."""
+    content = _describe_sweep(plan)
+    try:
+        with path.open("x") as file:
+            yaml.safe_dump(content, file, sort_keys=False, width=120)
+    except FileExistsError as error:
+        raise RequestError(f"--wandb {path}: already exists; remove it or choose another name") from error
+    except OSError as error:
+        raise RequestError(f"--wandb {path}: cannot be written ({error.strerror})") from error
+
+
+def _describe_sweep(plan: SweepPlan) -> dict[str, Any]:
+    options = plan.options
+    if options.seeds_per_trial > 1:
+        raise RequestError(f"--seeds-per-trial {options.seeds_per_trial}: a run of W&B's agent has one seed")
+    if options.pruner == "median":
+        raise RequestError("--pruner median: W&B has asha (its hyperband) and none")
+    arguments = [options.task, *options.train_flags, *plan.added_flags]
+    content: dict[str, Any] = {
+        "program": "train",
+        "command": ["${env}", "${program}", *arguments, "${args_no_boolean_flags}"],
+        "method": _WANDB_METHODS[options.sampler],
+        "metric": {"name": plan.metric, "goal": plan.direction},
+        "run_cap": options.trials,
+        "parameters": {parameter.name: _describe_parameter(parameter) for parameter in options.space},
+    }
+    if options.pruner == "asha":  # W&B counts how often the metric was reported
+        first = max(1, plan.num_reports * plan.min_iterations // plan.max_iterations)
+        content["early_terminate"] = {"type": "hyperband", "min_iter": first, "eta": REDUCTION_FACTOR}
+    return content
+
+
+def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
+    if parameter.kind == "flag":
+        return {"values": [False, True]}
+    if parameter.choices:
+        return {"values": list(parameter.choices)}
+    return {"distribution": _WANDB_DISTRIBUTIONS[parameter.kind], "min": parameter.low, "max": parameter.high}
