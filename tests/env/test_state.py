@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from mjtrain.config import ActionTerm, EnvConfig, EventTerm, ObservationTerm, RobotConfig, SuccessTerm
+from mjtrain.env.core import SharedSums
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
-from mjtrain.env.shared import SharedSums
 from mjtrain.mdp import reward, truncation
 from mjtrain.mdp.observations import sensor
 from mjtrain.mdp.rewards import is_alive

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mjtrain.config import ActionTerm
-from mjtrain.env.core import EnvCore
-from mjtrain.env.delay import DelayLine, line_buffers
+from mjtrain.env.core import DelayLine, EnvCore, line_buffers
 from mjtrain.env.term_result import call_term
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.layout import Layout, match_names

@@ -15,15 +15,13 @@ from mjtrain.env.base import check_action, check_mask
 from mjtrain.env.cameras import Cameras
 from mjtrain.env.commands import Commands
 from mjtrain.env.contacts import ContactReading, ContactTimes, find_contact_readings
-from mjtrain.env.core import EnvCore
+from mjtrain.env.core import EnvCore, ReadOnly, SharedSum, SharedSums
 from mjtrain.env.events import Events, Pushes
 from mjtrain.env.ground import Ground
 from mjtrain.env.mirror import Mirror
 from mjtrain.env.nan_guard import NanGuard
 from mjtrain.env.observations import Observations, choose_by_world
-from mjtrain.env.read_only import ReadOnly
 from mjtrain.env.robot_names import check_robot_names
-from mjtrain.env.shared import SharedSum, SharedSums
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.env.successes import Successes
 from mjtrain.env.term_check import check_terms

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mjtrain.config import ObservationTerm
-from mjtrain.env.core import EnvCore
-from mjtrain.env.delay import DelayLine, line_buffers
+from mjtrain.env.core import DelayLine, EnvCore, line_buffers
 from mjtrain.env.sampling import shift_images
 from mjtrain.env.term_result import ObservationSource, check_results
 from mjtrain.runtime.errors import RequestError

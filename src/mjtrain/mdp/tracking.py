@@ -23,9 +23,9 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
 
 if TYPE_CHECKING:
+    from mjtrain.env.core import SharedSum
     from mjtrain.env.env import Env
     from mjtrain.env.events import Worlds
-    from mjtrain.env.shared import SharedSum
     from mjtrain.sim.robots.forward_kinematics import BodyStates
 
 _MOVED: WeakKeyDictionary[BodyStates, dict[tuple[str, int], dict[str, torch.Tensor]]] = WeakKeyDictionary()

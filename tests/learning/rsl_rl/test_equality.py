@@ -19,8 +19,8 @@ from mjtrain.config import (
     PpoConfig,
     SymmetryConfig,
 )
+from mjtrain.env.core import SharedSums
 from mjtrain.env.env import Env
-from mjtrain.env.shared import SharedSums
 from mjtrain.env.statistics import EpisodeStatistics
 from mjtrain.learning.rsl_rl.construct import Runner
 from mjtrain.learning.rsl_rl.distillation import Distillation
