@@ -21,12 +21,10 @@ from mjtrain.env.ground import Ground
 from mjtrain.env.mirror import Mirror
 from mjtrain.env.nan_guard import NanGuard
 from mjtrain.env.observations import Observations, choose_by_world
-from mjtrain.env.robot_names import check_robot_names
 from mjtrain.env.statistics import EpisodeStatistics
-from mjtrain.env.successes import Successes
-from mjtrain.env.term_check import check_terms
+from mjtrain.env.term_check import check_robot_names, check_terms
 from mjtrain.env.term_result import call_term, check_results
-from mjtrain.env.terminations import Curriculum, Rewards, Terminations
+from mjtrain.env.terminations import Curriculum, Rewards, Successes, Terminations
 from mjtrain.env.undisturbed import preserving_state
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import Engine, State

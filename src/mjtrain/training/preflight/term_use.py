@@ -10,8 +10,7 @@ from typing import Any
 from mjtrain.config import EnvConfig
 from mjtrain.config.limits import Reads
 from mjtrain.env.env import Env
-from mjtrain.env.robot_names import matched_names
-from mjtrain.env.term_check import PLURALS, TermFunction, list_functions, read_annotation
+from mjtrain.env.term_check import PLURALS, TermFunction, list_functions, matched_names, read_annotation
 from mjtrain.mdp import gait, objects, reach, rewards, root, targets, terminations, velocity
 from mjtrain.runtime.errors import spaced
 from mjtrain.sim.engines.native import NativeEngine
