@@ -1,4 +1,4 @@
-"""What every part of the environment needs: worlds, clock, random generator, delays, and what terms remember and share."""
+"""What every part of the environment needs: worlds, clock, random generator, delays, memory and shared sums."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from mjtrain.config.limits import AT_LEAST_0, LINEAR_VELOCITY, MORE_THAN_0, POSITION, TOUCH, VELOCITY_IN_WORLD, Range
-from mjtrain.env.commanded import commanded_velocity
+from mjtrain.env.sampling import commanded_velocity
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.velocity import moving
 from mjtrain.runtime.deferred_imports import torch

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from mjtrain.config.limits import MORE_THAN_0, ORIENTATION, POSITION, Angles, Bounds
-from mjtrain.env.commanded import commanded_orientation, commanded_position
-from mjtrain.env.sampling import uniform
+from mjtrain.env.sampling import commanded_orientation, commanded_position, uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from mjtrain.config.limits import ANGULAR_VELOCITY, AT_LEAST_0, FRACTION, LINEAR_VELOCITY, MORE_THAN_0, UP
-from mjtrain.env.commanded import commanded_velocity, drawn_velocity
+from mjtrain.env.sampling import commanded_velocity, drawn_velocity
 from mjtrain.mdp import mirrors
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
