@@ -5,7 +5,7 @@ import torch
 from rsl_rl.modules import EmpiricalNormalization
 
 from mjtrain.learning.collectives import Collectives
-from mjtrain.learning.rsl_rl.normalization import JobNormalization
+from mjtrain.learning.rsl_rl.algorithm import JobNormalization
 
 
 def test_a_rollout_counts_after_1e10_samples() -> None:

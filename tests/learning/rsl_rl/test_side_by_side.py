@@ -8,7 +8,7 @@ import torch
 
 from mjtrain import LaunchConfig, RankContext, TrainConfig, launch
 from mjtrain.api import make_train_config
-from mjtrain.learning.rsl_rl.side_by_side import SideBySide
+from mjtrain.learning.rsl_rl.ppo import SideBySide
 from support.resuming import assert_same, make_runner, without_times
 
 
@@ -25,7 +25,7 @@ def learn(context: RankContext, config: TrainConfig, num_threads: int) -> tuple[
     torch.set_num_threads(num_threads)
     runner = make_runner(context, config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mjtrain.learning.rsl_rl.side_by_side.SideBySide", Counted)
+        patch.setattr("mjtrain.learning.rsl_rl.ppo.SideBySide", Counted)
         metrics = [without_times(result.metrics) for result in runner.iterate(2)]
     assert torch.get_num_threads() == num_threads
     return asked, [metrics, runner.policy_weights()]

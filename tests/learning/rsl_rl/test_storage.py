@@ -8,8 +8,7 @@ from rsl_rl.storage import RolloutStorage
 
 from mjtrain.api import make_train_config
 from mjtrain.config import DistillationConfig, DistributionConfig, ModelConfig
-from mjtrain.learning.rsl_rl.construct import Runner
-from mjtrain.learning.rsl_rl.vec_env import VecEnvAdapter
+from mjtrain.learning.rsl_rl.construct import Runner, VecEnvAdapter
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.preflight.dry_step import measure_task
 from mjtrain.training.preflight.memory_need import find_memory_need

@@ -12,8 +12,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import ControllerTerm, EnvConfig, LaunchConfig, SymmetryConfig, TrainConfig, WarmStartConfig
 from mjtrain.env.env import Env
-from mjtrain.learning.rsl_rl.construct import Runner
-from mjtrain.learning.rsl_rl.warm_start import imitate_controller
+from mjtrain.learning.rsl_rl.construct import Runner, imitate_controller
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.preflight.config_check import check_config

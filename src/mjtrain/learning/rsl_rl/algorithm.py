@@ -1,19 +1,20 @@
 """RSL-RL's PPO and distillation, as the training loop calls them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from rsl_rl.algorithms import PPO
 from rsl_rl.models import MLPModel
+from rsl_rl.modules import EmpiricalNormalization
 from tensordict import TensorDict
 
 from mjtrain.learning.algorithm import Observations
-from mjtrain.learning.collectives import Collectives
+from mjtrain.learning.collectives import Collectives, update_moments
 from mjtrain.learning.rsl_rl.dagger import Dagger
 from mjtrain.learning.rsl_rl.distillation import Distillation
-from mjtrain.learning.rsl_rl.normalization import synchronise_normalisers
+from mjtrain.learning.rsl_rl.networks import pack
 from mjtrain.learning.rsl_rl.persistence import (
     find_discounted_rewards,
     get_counters,
@@ -24,7 +25,6 @@ from mjtrain.learning.rsl_rl.persistence import (
     weights_of,
 )
 from mjtrain.learning.rsl_rl.ppo import Ppo
-from mjtrain.learning.rsl_rl.vec_env import pack
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 
@@ -166,3 +166,51 @@ class RslRlAlgorithm:
             storage = self._alg.storage
             num_samples = storage.num_envs * storage.num_transitions_per_env
             self._alg.buffer.load_state_dict(state.get("buffer", {}), num_samples, self._context.device)
+
+
+class JobNormalization(EmpiricalNormalization):
+    """RSL-RL's running mean and variance, updated with the exact moments of all ranks' samples.
+
+    RSL-RL sums count, mean and variance one after the other; here their sums about the running mean, which all ranks
+    share, go in one collective. Mean and variance are kept in double precision: in single precision, the share of one
+    rollout is too small to change them after about 1e9 samples. Checkpoints of single precision load.
+    """
+
+    _mean: torch.Tensor
+    _var: torch.Tensor
+    _std: torch.Tensor
+    count: torch.Tensor
+
+    def __init__(self, original: EmpiricalNormalization, collectives: Collectives) -> None:
+        """Take the place of a normaliser, its statistics included."""
+        super().__init__(original.mean.shape[0], original.eps, original.until)
+        self._mean, self._var = self._mean.double(), self._var.double()
+        self.load_state_dict(original.state_dict())
+        self.train(original.training)
+        self._collectives = collectives
+
+    @torch.no_grad()
+    @torch.jit.unused
+    def update(self, x: torch.Tensor) -> None:
+        """Take in this rank's samples, shape (num_samples, size); every rank must call it."""
+        if not self.training or (self.until is not None and self.count >= self.until):
+            return
+        update_moments(self._mean[0], self._var[0], self.count, x, self._collectives)
+        self._std.copy_(self._var.sqrt())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise, in the precision of the samples; shapes as in `update`."""
+        return (x - self._mean.to(x.dtype)) / (self._std + self.eps)
+
+    @torch.jit.unused
+    def inverse(self, y: torch.Tensor) -> torch.Tensor:
+        """Undo `forward`."""
+        return y * (self._std + self.eps) + self._mean.to(y.dtype)
+
+
+def synchronise_normalisers(networks: Iterable[MLPModel], collectives: Collectives) -> None:
+    """Replace the normalisers of networks that learn; given as modules, not as compiled wrappers."""
+    for model in [module for network in networks for module in network.modules()]:
+        original = getattr(model, "obs_normalizer", None)
+        if isinstance(original, EmpiricalNormalization):
+            model.obs_normalizer = JobNormalization(original, collectives).to(original.mean.device)

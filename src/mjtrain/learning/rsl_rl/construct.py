@@ -1,4 +1,4 @@
-"""RSL-RL's networks and algorithm, built for any device and backend, in the training loop."""
+"""RSL-RL's networks and algorithm, built for any device and backend, in the training loop; a warm start."""
 
 import contextlib
 import copy
@@ -9,8 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from rsl_rl.algorithms import PPO
+from rsl_rl.env import VecEnv
 from rsl_rl.utils import resolve_callable, resolve_nn_activation
+from tensordict import TensorDict
 
 from mjtrain.config import (
     AgentConfig,
@@ -18,22 +21,50 @@ from mjtrain.config import (
     ImitationConfig,
     PpoConfig,
     SymmetryConfig,
+    WarmStartConfig,
     merge_settings,
     to_plain,
 )
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
+from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.loop import TrainingLoop
 from mjtrain.learning.rsl_rl.algorithm import RslRlAlgorithm
 from mjtrain.learning.rsl_rl.distillation import Distillation
-from mjtrain.learning.rsl_rl.equivariant import EquivariantModel
-from mjtrain.learning.rsl_rl.networks import OWN_MODELS, resolve_model
-from mjtrain.learning.rsl_rl.symmetry import MirrorImages
-from mjtrain.learning.rsl_rl.vec_env import VecEnvAdapter
-from mjtrain.learning.rsl_rl.warm_start import imitate_controller
+from mjtrain.learning.rsl_rl.networks import OWN_MODELS, list_groups, pack, resolve_model
+from mjtrain.learning.rsl_rl.symmetry import EquivariantModel, MirrorImages
 from mjtrain.runs.checkpoint import is_there
+from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
+
+
+class VecEnvAdapter(VecEnv):
+    """Shows an environment to RSL-RL: groups as a TensorDict, terminated or truncated as dones and time_outs."""
+
+    def __init__(self, env: TaskEnv) -> None:
+        self.env = env
+        self.num_envs = env.num_envs
+        self.num_actions = env.num_actions
+        self.max_episode_length = env.max_episode_steps
+        self.device = env.device
+        self.cfg = {}
+        self.step_dt = env.step_dt
+        self.unwrapped = self  # RSL-RL asks it for step_dt
+
+    @property
+    def episode_length_buf(self) -> torch.Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Env steps since each episode began. Shape (num_envs,)."""
+        return self.env.episode_step
+
+    def get_observations(self) -> TensorDict:
+        """Return the observation groups."""
+        return pack(self.env.observe())
+
+    def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
+        """Advance by one env step with actions of shape (num_envs, num_actions); rewards and dones: (num_envs,)."""
+        observations, rewards, terminated, truncated = self.env.step(actions)
+        return pack(observations), rewards, terminated | truncated, {"time_outs": truncated}
 
 
 def make_algorithm(
@@ -171,3 +202,56 @@ class Runner(TrainingLoop):
         self.networks = algorithm.networks
         """Its networks by name, not compiled: actor, and critic or teacher."""
         super().__init__(context, env, algorithm, config.num_steps_per_env, "rsl_rl")
+
+
+_BATCH_SIZE = 1024
+"""Samples of a mini-batch on each rank."""
+
+
+def imitate_controller(
+    algorithm: PPO, env: Env, config: WarmStartConfig, context: RankContext, collectives: Collectives
+) -> None:
+    """Fit the actor's mean to the actions of a controller; every rank must call it.
+
+    The worlds are stepped by the controller, and afterwards are as before. Gradients are averaged over ranks, so that
+    all keep the same actor.
+
+    Raises:
+        FloatingPointError: The controller's actions, or what the actor sees, are not finite.
+    """
+    actor: Any = algorithm.get_policy()
+    if actor.is_recurrent:
+        raise RequestError(
+            f"--agent.algorithm.warm-start.controller {config.controller}: a recurrent actor cannot imitate it; "
+            "leave the controller out to begin with random weights"
+        )
+    heartbeat.beat("rollout", warming_up=True)
+    before = env.state_dict()
+    seen, wanted = [], []
+    read = list_groups(actor)
+    groups = [name for name, values in env.observe().items() if values.ndim == 2 or name in read]
+    with torch.no_grad():
+        for _ in range(config.num_steps):
+            actions = env.controller(config.controller)
+            seen.append(pack({name: env.observe()[name] for name in groups}).clone())
+            wanted.append(actions)
+            env.step(actions + config.noise * torch.randn_like(actions))
+            heartbeat.beat()
+    env.load_state_dict(before)
+    env.forget_failures()
+    observations: Any = torch.cat(seen)
+    targets = torch.cat(wanted)
+    del seen, wanted
+    if not all(values.isfinite().all() for values in (targets, *observations.values())):
+        raise FloatingPointError(f"--env.controllers.{config.controller}: its actions or observations are not finite")
+    actor.update_normalization(observations)
+    heartbeat.beat("update", warming_up=True)
+    optimizer = torch.optim.Adam(actor.parameters(), lr=config.learning_rate)
+    for _ in range(config.num_batches):
+        batch = torch.randint(len(targets), (min(_BATCH_SIZE, len(targets)),), device=targets.device)
+        optimizer.zero_grad()
+        (actor(observations[batch]) - targets[batch]).square().mean().backward()
+        if context.is_distributed:
+            collectives.average_gradients(actor.parameters(), context.world_size)
+        optimizer.step()
+        heartbeat.beat()

@@ -8,7 +8,7 @@ from rsl_rl import algorithms
 
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.persistence import find_other_shape
-from mjtrain.learning.rsl_rl.auxiliary import without_head
+from mjtrain.learning.rsl_rl.cnn_model import without_head
 from mjtrain.runs.bundle import read_networks
 from mjtrain.runs.checkpoint import taking_apart
 from mjtrain.runtime.errors import RequestError

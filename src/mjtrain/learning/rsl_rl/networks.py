@@ -1,4 +1,4 @@
-"""Networks by the class names that configs use."""
+"""Networks by the class names that configs use, and what they read."""
 
 import inspect
 import math
@@ -9,6 +9,7 @@ import torch
 from rsl_rl.models import MLPModel
 from rsl_rl.modules.distribution import GaussianDistribution
 from rsl_rl.utils import resolve_callable
+from tensordict import TensorDict
 
 from mjtrain.learning.rsl_rl.cnn_model import CnnModel
 
@@ -104,3 +105,9 @@ def _parameters(make: Any) -> set[str]:
 def list_groups(network: MLPModel) -> list[str]:
     """Return the observation groups that a network reads."""
     return [*network.obs_groups, *getattr(network, "obs_groups_2d", ())]
+
+
+def pack(observations: Mapping[str, torch.Tensor]) -> TensorDict:
+    """Return observations by group as a TensorDict."""
+    first = next(iter(observations.values()))
+    return TensorDict(dict(observations), batch_size=[first.shape[0]], device=first.device)  # pyright: ignore[reportArgumentType]

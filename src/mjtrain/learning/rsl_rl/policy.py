@@ -12,10 +12,8 @@ from rsl_rl.utils import resolve_class
 
 from mjtrain.config import AgentConfig, ImitationConfig, merge_settings, to_plain
 from mjtrain.learning.persistence import find_other_shape
-from mjtrain.learning.rsl_rl.auxiliary import without_head
-from mjtrain.learning.rsl_rl.cnn_model import CnnModel
-from mjtrain.learning.rsl_rl.networks import resolve_model
-from mjtrain.learning.rsl_rl.vec_env import pack
+from mjtrain.learning.rsl_rl.cnn_model import CnnModel, without_head
+from mjtrain.learning.rsl_rl.networks import pack, resolve_model
 from mjtrain.runs.checkpoint import CheckpointError
 from mjtrain.runtime.errors import RequestError, count
 
