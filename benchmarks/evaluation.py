@@ -18,7 +18,7 @@ from pathlib import Path
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.evaluation.evaluator import Evaluator
-from mjtrain.learning.registry import make_learner
+from mjtrain.learning.library import make_learner
 from mjtrain.runtime.worker import rank_scope
 from mjtrain.training.train_rank import make_env
 

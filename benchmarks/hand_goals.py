@@ -16,7 +16,7 @@ import torch
 
 from mjtrain import LaunchConfig, RankContext, Run, launch
 from mjtrain.api import make_train_config
-from mjtrain.learning.registry import make_policy
+from mjtrain.learning.library import make_policy
 from mjtrain.mdp import objects
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.training.train_rank import make_env

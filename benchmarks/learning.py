@@ -25,7 +25,7 @@ from judges import GOALS, Goal
 
 from mjtrain import LaunchConfig, RankContext, Run, launch
 from mjtrain.api import make_train_config
-from mjtrain.learning.registry import make_policy
+from mjtrain.learning.library import make_policy
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runs.run import Rows
 from mjtrain.tools.plotting import Group, RunCurves, draw_curves, elapsed_s

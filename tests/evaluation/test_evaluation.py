@@ -14,7 +14,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import TaskConfig
 from mjtrain.evaluation.evaluator import SEED, Evaluator
-from mjtrain.learning.registry import make_learner
+from mjtrain.learning.library import make_learner
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext

@@ -16,9 +16,9 @@ from small_task import SAVE_INTERVAL, STEPS
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, LearnerConfig, PpoConfig
-from mjtrain.learning.drift import RanksDriftedError
+from mjtrain.learning.divergence import RanksDriftedError
+from mjtrain.learning.library import make_learner
 from mjtrain.learning.persistence import as_tensors
-from mjtrain.learning.registry import make_learner
 from mjtrain.runs.checkpoint import find_valid_checkpoint, load_checkpoint
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import make_env

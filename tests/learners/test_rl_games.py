@@ -14,7 +14,7 @@ from mjtrain.api import make_train_config
 from mjtrain.cli.train import main as train
 from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig
 from mjtrain.evaluation.evaluator import SEED as EVALUATION_SEED
-from mjtrain.learning.registry import make_learner
+from mjtrain.learning.library import make_learner
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import make_env

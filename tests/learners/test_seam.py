@@ -16,7 +16,7 @@ from mjtrain.api import make_train_config
 from mjtrain.cli.train import main as train
 from mjtrain.config import LearnerConfig
 from mjtrain.learning import Algorithm, Policy, TrainingLoop
-from mjtrain.learning.registry import check_learner, find_library, make_learner
+from mjtrain.learning.library import check_learner, find_library, make_learner
 from mjtrain.runtime.errors import RequestError
 
 TASK = "Cartpole-Balance"
@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_one_line(
 
 
 def test_a_learner_that_mjtrain_knows_and_nothing_registers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mjtrain.learning.registry.list_learners", list)
+    monkeypatch.setattr("mjtrain.learning.library.list_learners", list)
     with pytest.raises(RequestError, match=r'--learner skrl: is not installed; pip install "mjtrain-learners\[skrl\]"'):
         find_library("skrl")
 

@@ -16,7 +16,7 @@ from mjtrain.cli.plot import main as plot
 from mjtrain.cli.train import main as train
 from mjtrain.config import AgentConfig, DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig
 from mjtrain.evaluation.evaluator import SEED as EVALUATION_SEED
-from mjtrain.learning.registry import make_learner, make_policy
+from mjtrain.learning.library import make_learner, make_policy
 from mjtrain.runs.checkpoint import load_checkpoint, save_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext

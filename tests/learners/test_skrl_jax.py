@@ -14,8 +14,8 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import DistributionConfig, LaunchConfig, LearnerConfig, ModelConfig, PpoConfig, TrainConfig
 from mjtrain.evaluation.evaluator import SEED as EVALUATION_SEED
+from mjtrain.learning.library import make_learner, make_policy
 from mjtrain.learning.persistence import as_tensors
-from mjtrain.learning.registry import make_learner, make_policy
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext

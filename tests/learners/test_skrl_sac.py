@@ -13,7 +13,7 @@ from refusals import check_refused
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import AgentConfig, LaunchConfig, LearnerConfig, PpoConfig
-from mjtrain.learning.registry import make_learner
+from mjtrain.learning.library import make_learner
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext

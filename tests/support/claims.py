@@ -184,7 +184,7 @@ def _engines() -> tuple[str, ...]:
 
 
 def _learners() -> tuple[str, ...]:
-    from mjtrain.learning.registry import list_learners
+    from mjtrain.learning.library import list_learners
 
     return tuple(entry.name for entry in list_learners())
 

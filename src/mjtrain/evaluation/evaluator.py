@@ -14,7 +14,7 @@ from mjtrain.env.undisturbed import undisturbed
 from mjtrain.evaluation.episodes import Episode, PolicyPlayer, play_episodes, resolve_run_size
 from mjtrain.evaluation.eval_config import BROKEN, UNFINISHED, list_quantities, to_eval_config
 from mjtrain.learning.collectives import Collectives
-from mjtrain.learning.registry import make_policy
+from mjtrain.learning.library import make_policy
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.worker import torch_threads

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mjtrain.env.base import TaskEnv
     from mjtrain.learning.algorithm import Algorithm, Observations
     from mjtrain.learning.collectives import Collectives, normalise
-    from mjtrain.learning.drift import RanksDriftedError
+    from mjtrain.learning.divergence import RanksDriftedError
     from mjtrain.learning.learner import IterationResult, Learner, Policy
     from mjtrain.learning.library import Library
     from mjtrain.learning.loop import TrainingLoop
@@ -57,7 +57,7 @@ _MODULES = {
     "Observations": "mjtrain.learning.algorithm",
     "Policy": "mjtrain.learning.learner",
     "RankContext": "mjtrain.runtime.rank",
-    "RanksDriftedError": "mjtrain.learning.drift",
+    "RanksDriftedError": "mjtrain.learning.divergence",
     "RequestError": "mjtrain.runtime.errors",
     "TaskEnv": "mjtrain.env.base",
     "TrainingLoop": "mjtrain.learning.loop",

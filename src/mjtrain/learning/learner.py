@@ -1,6 +1,6 @@
 """What a training, `play` and `export` need of a learning library: two small protocols.
 
-`loop.py` has the training loop that implements `Learner` for all libraries; `registry.py` chooses the library.
+`loop.py` has the training loop that implements `Learner` for all libraries; `library.py` chooses the library.
 """
 
 from abc import abstractmethod

@@ -11,8 +11,7 @@ import torch
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.catalog import is_same_task
 from mjtrain.learning.algorithm import Algorithm
-from mjtrain.learning.divergence import check_losses, check_parameters, check_rollout
-from mjtrain.learning.drift import check_drift
+from mjtrain.learning.divergence import check_drift, check_losses, check_parameters, check_rollout
 from mjtrain.learning.learner import IterationResult
 from mjtrain.learning.metrics import JobMetrics
 from mjtrain.learning.persistence import as_tensors, gather_rank_states, set_rng_state

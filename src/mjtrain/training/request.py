@@ -21,7 +21,7 @@ from mjtrain.config.functions import collect_functions, is_importable
 from mjtrain.config.type_check import find_option_problems
 from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
-from mjtrain.learning.registry import check_learner, find_library
+from mjtrain.learning.library import check_learner, find_library
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.history import summarise_run

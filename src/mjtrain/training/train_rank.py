@@ -12,7 +12,7 @@ from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.launcher.faults import register_targets
 from mjtrain.learning.learner import Learner
-from mjtrain.learning.registry import make_learner
+from mjtrain.learning.library import make_learner
 from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, set_damaged_aside
 from mjtrain.runs.claim import begin_start, check_claim
 from mjtrain.runs.run_dir import naming_unwritable, remove_leftovers

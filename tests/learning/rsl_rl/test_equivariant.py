@@ -9,7 +9,7 @@ import torch
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, SymmetryConfig, TrainConfig
-from mjtrain.learning.registry import make_policy
+from mjtrain.learning.library import make_policy
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext

@@ -10,7 +10,7 @@ import torch
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, TrainConfig
-from mjtrain.learning.registry import check_learner
+from mjtrain.learning.library import check_learner
 from mjtrain.learning.rsl_rl.policy import ActorPolicy
 from mjtrain.runs.checkpoint import load_checkpoint, save_checkpoint
 from mjtrain.runtime.errors import RequestError

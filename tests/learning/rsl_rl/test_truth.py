@@ -10,7 +10,7 @@ import torch.distributed as dist
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, RewardTerm
-from mjtrain.learning.drift import RanksDriftedError
+from mjtrain.learning.divergence import RanksDriftedError
 from mjtrain.learning.rsl_rl.construct import Runner
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import make_env

@@ -10,7 +10,7 @@ import torch
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import AuxiliaryConfig, CnnConfig, LaunchConfig, TrainConfig
-from mjtrain.learning.drift import RanksDriftedError
+from mjtrain.learning.divergence import RanksDriftedError
 from mjtrain.learning.rsl_rl.policy import ActorPolicy
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.rank import RankContext

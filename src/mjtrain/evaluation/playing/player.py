@@ -15,7 +15,7 @@ from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.env.term_check import find_term_problems
 from mjtrain.evaluation.episodes import Estimates, PolicyPlayer
-from mjtrain.learning.registry import make_policy
+from mjtrain.learning.library import make_policy
 from mjtrain.runs.bundle import read_networks
 from mjtrain.runs.checkpoint import recorded_learner, taking_apart
 from mjtrain.runs.trained_run import TrainedRun, may_be_played_as

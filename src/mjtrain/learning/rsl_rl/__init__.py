@@ -1,6 +1,6 @@
 """Everything that touches RSL-RL. Its modules take seconds to import; this package itself only torch."""
 
-from mjtrain.learning.deferred_imports import defer_imports
+from mjtrain.learning.library import defer_imports
 from mjtrain.runtime.deferred_imports import hidden
 
 defer_imports()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mjtrain.config import DEFAULT_LEARNER, TrainConfig
-from mjtrain.learning.registry import make_policy
+from mjtrain.learning.library import make_policy
 from mjtrain.runs.bundle import WEIGHTS, read_networks
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
 from mjtrain.runs.checkpoint import (

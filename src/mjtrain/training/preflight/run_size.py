@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mjtrain.config import DEFAULT_LEARNER, AgentConfig, DaggerConfig, DistillationConfig, PpoConfig, TrainConfig
-from mjtrain.learning.registry import find_library
+from mjtrain.learning.library import find_library
 from mjtrain.runtime.errors import RequestError, count
 
 _OURS = re.compile(r"PPO$|rsl_rl\.|mjtrain\.")
