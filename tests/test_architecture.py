@@ -102,7 +102,7 @@ WALLS = {
         "runtime/deferred_imports.py",
         "sim/cameras",
     },
-    "trackio": {"training/reporting/log_writer.py"},
+    "trackio": {"training/reporting/writer.py"},
     "wandb": {"training/reporting", "runs/wandb_artifact.py"},
     "rich": {"evaluation/summary_table.py", "training/reporting", "tools/sweep/run_sweep.py"},
     "yaml": {"runs", "tools/sweep/plan.py"},

@@ -19,7 +19,7 @@ from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.hooks import HookContext
-from mjtrain.training.hooks.evaluation import EvaluationHook
+from mjtrain.training.hooks.after_iteration import EvaluationHook
 from mjtrain.training.metric_rules import list_metrics
 from mjtrain.training.train_rank import make_env
 from support import noisy_task

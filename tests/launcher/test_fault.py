@@ -9,7 +9,7 @@ from mjtrain.api import make_train_config
 from mjtrain.config import TrainConfig
 from mjtrain.launcher.faults import Fault, find_launch_problems, parse_faults
 from mjtrain.runtime.errors import RequestError
-from mjtrain.training.preflight.faults import find_training_problems
+from mjtrain.training.preflight.config_check import find_training_problems
 
 
 @pytest.mark.parametrize(

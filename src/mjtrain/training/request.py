@@ -44,8 +44,12 @@ from mjtrain.runtime.machine import (
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.engines import resolve_engine
 from mjtrain.training.metric_rules import find_rule_problems
-from mjtrain.training.preflight.config_check import check_config, find_mirrored_groups, leave_out
-from mjtrain.training.preflight.faults import find_training_problems
+from mjtrain.training.preflight.config_check import (
+    check_config,
+    find_mirrored_groups,
+    find_training_problems,
+    leave_out,
+)
 from mjtrain.training.preflight.load import check_actor, note_load, resolve_load
 from mjtrain.training.preflight.memory_need import (
     MemoryNeed,
@@ -54,7 +58,7 @@ from mjtrain.training.preflight.memory_need import (
     find_imitated,
     find_memory_need,
 )
-from mjtrain.training.preflight.network_check import find_network_problems, find_unread_groups
+from mjtrain.training.preflight.network_check import check_before_training, find_network_problems, find_unread_groups
 from mjtrain.training.preflight.run_size import (
     choose_agent,
     default_num_envs,
@@ -222,7 +226,7 @@ def _check_run(draft: Draft) -> Iterable[str]:
     resolve_engine(run.engine, draft.plan.device)
     name_run_dir(draft.config)  # checks --run-name
     if run.logger not in get_args(LoggerName):
-        from mjtrain.training.reporting.log_writer import load_log_writer
+        from mjtrain.training.reporting.writer import load_log_writer
 
         load_log_writer(run.logger)
     if run.logger == "trackio":
@@ -262,8 +266,6 @@ def _check_task(draft: Draft) -> Iterable[str]:
     """Make two worlds of the task, and compare networks and memory with what they return."""
     config, plan = draft.config, draft.plan
     if not isinstance(config.env, EnvConfig):
-        from mjtrain.training.preflight.external import check_before_training
-
         check_before_training(config.env, config.agent, config.num_envs)
         return ()
     if config.run.resume is not None and config.env.robot.spec is None and not Path(config.env.robot.file).is_file():

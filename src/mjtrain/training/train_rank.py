@@ -129,7 +129,7 @@ def make_rank_env(context: RankContext, config: TrainConfig) -> TaskEnv:
     if isinstance(config.env, EnvConfig):
         return make_env(context, config)
     from mjtrain.env.external.env import closing_on_error, make_foreign_env
-    from mjtrain.training.preflight.external import check_agent
+    from mjtrain.training.preflight.network_check import check_agent
 
     env = make_foreign_env(config.env, config.num_envs, context.device, derive_seed(context.seed, Stream.WORLDS))
     with closing_on_error(env):

@@ -23,7 +23,7 @@ from mjtrain.env.external.env import ForeignEnv, make_foreign_env
 from mjtrain.learning.divergence import check_losses, find_broken_terms, find_large_terms
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
-from mjtrain.training.preflight.external import check_agent, check_before_training
+from mjtrain.training.preflight.network_check import check_agent, check_before_training
 from mjtrain.training.train_rank import make_rank_env
 from support.point_mass import LIMIT, PointMass
 

@@ -12,8 +12,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import TrainConfig
 from mjtrain.runtime.errors import RequestError
-from mjtrain.training.reporting.log_writer import LogWriterAdapter, TrackioWriter, load_log_writer
-from mjtrain.training.reporting.writer import WriterError
+from mjtrain.training.reporting.writer import LogWriterAdapter, TrackioWriter, WriterError, load_log_writer
 
 
 class Notes(LogWriter):

@@ -24,8 +24,7 @@ from mjtrain.tools.sweep.results import TrialResult, count_states, find_best, wr
 from mjtrain.tools.sweep.running_trial import RunningTrial
 from mjtrain.tools.sweep.space import format_value, shorten
 from mjtrain.tools.sweep.study import LostTrialError, Study, Trial
-from mjtrain.training.reporting.console import format_duration
-from mjtrain.training.reporting.display import Display
+from mjtrain.training.reporting.console import Display, format_duration
 
 RESUME_HINT = "rerun the same command to resume the sweep"
 LOOK_INTERVAL_S = 1.0  # time between two looks for a trial to begin, where there was none

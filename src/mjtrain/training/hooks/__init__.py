@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from mjtrain.training.hooks.after_iteration import (
     BestHook,
     DriftHook,
+    EvaluationHook,
     NanHook,
     OverflowHook,
     ReportHook,
@@ -31,8 +32,6 @@ def make_hooks(context: HookContext) -> Iterator[Hook]:
 
         yield VideoHook(context, report)
     if run.eval_interval:
-        from mjtrain.training.hooks.evaluation import EvaluationHook  # only where policies are evaluated
-
         yield EvaluationHook(context)
     yield StopWhenHook(context)
     if (ranking := find_ranking(run)) is not None:

@@ -1,4 +1,4 @@
-"""What can be checked in a request without this machine and without the robot."""
+"""What can be checked in a request without this machine and without the robot, faults to inject included."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -17,8 +17,9 @@ from mjtrain.config import (
 from mjtrain.config.limits import AT_LEAST_1
 from mjtrain.config.type_check import find_option_problems, find_type_problems
 from mjtrain.env.term_check import find_empty_parts, find_term_problems, find_unfit_names
+from mjtrain.launcher.faults import PLACES, Fault
 from mjtrain.runs.resume import is_resumed
-from mjtrain.runtime.errors import RequestError, suggest
+from mjtrain.runtime.errors import RequestError, count, suggest
 
 _SYMMETRY = "--agent.algorithm.symmetry-cfg"
 _OPTIONAL = ("observations", "rewards", "terminations", "events", "commands", "successes", "curriculum", "controllers")
@@ -206,3 +207,59 @@ def find_mirrored_groups(agent: AgentConfig) -> tuple[str, ...]:
     if not isinstance(agent.algorithm, PpoConfig) or not agent.algorithm.symmetry_cfg.is_used:
         return ()
     return tuple(dict.fromkeys(group for name in ("actor", "critic") for group in agent.obs_groups.get(name, ())))
+
+
+_ONCE = ("start", "build")
+"""Phases that a training has before its first iteration."""
+
+_PHASES = (*_ONCE, "rollout", "update", "report", "evaluation", "save")
+"""All phases of a training."""
+
+
+def find_training_problems(faults: tuple[Fault, ...], config: TrainConfig, world_size: int) -> Iterator[str]:
+    """Yield why faults cannot happen to a training."""
+    for fault in faults:
+        flag = f"--inject-fault {fault}"
+        phases = PLACES.get(fault.kind, _PHASES)
+        if fault.phase not in _PHASES:
+            yield f"{flag}: a training has no phase {fault.phase}{suggest(fault.phase, _PHASES)}"
+        elif fault.phase not in phases:
+            yield f"{flag}: kind={fault.kind} happens in phase={' or phase='.join(phases)}"
+        elif fault.kind == "disk-full" and fault.rank != 0:
+            yield f"{flag}: only rank 0 writes checkpoints; give rank=0"
+        elif fault.kind == "nan" and fault.phase == "rollout" and not isinstance(config.env, EnvConfig):
+            yield f"{flag}: {config.env.label} has no worlds of mjtrain's; give phase=update"
+        elif (fault.iteration or fault.step) and fault.phase in _ONCE:
+            yield f"{flag}: phase={fault.phase} comes once, before the first iteration; leave out iteration and step"
+        elif problem := _find_step_problem(fault, config, world_size) or _find_iteration_problem(fault, config):
+            yield f"{flag}: {problem}"
+        elif fault.phase == "evaluation" and not config.run.eval_interval:
+            yield f"{flag}: needs evaluations; give --eval-interval too"
+
+
+def _find_step_problem(fault: Fault, config: TrainConfig, world_size: int) -> str:
+    steps = config.agent.num_steps_per_env
+    if fault.step is None:
+        return ""
+    if fault.phase == "rollout" and fault.step > steps:
+        return f"a rollout has {count(steps, 'step')} (--agent.num-steps-per-env)"
+    if fault.phase == "report" or (fault.phase == "update" and world_size == 1):
+        return f"phase={fault.phase} has no steps here; leave out step"
+    return ""
+
+
+def _find_iteration_problem(fault: Fault, config: TrainConfig) -> str:
+    run, iteration, last = config.run, fault.iteration, config.run.max_iterations
+    if iteration is None:
+        return ""
+    if iteration > last:
+        return f"the run ends with iteration {last}"
+    if fault.phase == "save":
+        interval, may_be_best = config.agent.save_interval, bool(run.best_metric or run.eval_interval)
+        if iteration % interval and iteration != last and not may_be_best:
+            due = min(last, (iteration // interval + 1) * interval)
+            return f"iteration {iteration} is not saved (--agent.save-interval {interval}); {due} is"
+    if fault.phase == "evaluation" and run.eval_interval and iteration % run.eval_interval and iteration != last:
+        due = min(last, (iteration // run.eval_interval + 1) * run.eval_interval)
+        return f"iteration {iteration} is not evaluated (--eval-interval {run.eval_interval}); {due} is"
+    return ""

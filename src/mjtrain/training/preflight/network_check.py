@@ -1,11 +1,27 @@
-"""Whether the networks of an agent fit what the environment observes; pure."""
+"""Whether the networks of an agent fit what the environment observes."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from mjtrain.config import AgentConfig, CnnConfig, DaggerConfig, EnvConfig, ImitationConfig, ModelConfig, PpoConfig
-from mjtrain.runtime.errors import spaced
+from mjtrain.config import (
+    AgentConfig,
+    CnnConfig,
+    DaggerConfig,
+    EnvConfig,
+    ForeignConfig,
+    GymnasiumConfig,
+    ImitationConfig,
+    MjlabConfig,
+    ModelConfig,
+    PpoConfig,
+)
+from mjtrain.runtime.errors import RequestError, spaced
+from mjtrain.training.preflight.config_check import find_missing_groups
+
+if TYPE_CHECKING:
+    from mjtrain.env.external.env import ForeignEnv
 
 Shape = tuple[int, ...]
 
@@ -247,3 +263,37 @@ def _find_lost_image(flag: str, config: CnnConfig, group: str, shape: Shape) -> 
 
 def _at(value: Any, layer: int) -> Any:
     return value[layer] if isinstance(value, tuple) else value
+
+
+def check_agent(env: "ForeignEnv", agent: AgentConfig, num_envs: int) -> None:
+    """Check that an agent reads what the environments observe, with networks that fit."""
+    seen = env.observe()
+    problems = list(find_missing_groups(seen, agent))
+    shapes = {group: tuple(values.shape[1:]) for group, values in seen.items()}
+    problems = problems or list(find_network_problems(agent, shapes, num_envs))
+    if problems:
+        raise RequestError.of(problems)
+
+
+def check_before_training(config: ForeignConfig, agent: AgentConfig, num_envs: int) -> None:
+    """Step two environments of Gymnasium once, before anything is written; of mjlab, check what is changed.
+
+    What a function makes may be a simulator of which a process can have only one, so it is checked by the ranks. So are
+    environments of mjlab, which take long to make.
+    """
+    if isinstance(config, MjlabConfig):
+        from mjtrain.env.external.mjlab_task import read_env_config
+
+        read_env_config(config)
+    if not isinstance(config, GymnasiumConfig):
+        return
+    import torch
+
+    from mjtrain.env.external.env import make_foreign_env
+
+    env = make_foreign_env(replace(config, vectorization="sync"), 2, "cpu", seed=0)
+    try:
+        check_agent(env, agent, num_envs)
+        env.step(torch.zeros(env.num_envs, env.num_actions))
+    finally:
+        env.close()

@@ -16,9 +16,8 @@ from mjtrain.config import TrainConfig
 from mjtrain.runtime.event_log import METRICS_FILE, append_line, describe_skipped, parse_line
 from mjtrain.runtime.files import describe_absence, saying_where, write_whole
 from mjtrain.sim.drawing.video import Video
-from mjtrain.training.reporting.log_writer import LogWriterAdapter, TrackioWriter
 from mjtrain.training.reporting.wandb_writer import WandbWriter
-from mjtrain.training.reporting.writer import Writer, WriterError, scalars
+from mjtrain.training.reporting.writer import LogWriterAdapter, TrackioWriter, Writer, WriterError, scalars
 
 
 class JsonlWriter(Writer):
