@@ -51,7 +51,7 @@ from mjtrain.mdp import (
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import robot_only
 from mjtrain.sim.robots.plausibility import Plausibility, Starts
-from mjtrain.training.preflight import exploration
+from mjtrain.training.preflight import dry_step
 from mjtrain.training.preflight.dry_step import check_task
 from support.scenes import HANGING
 
@@ -912,7 +912,7 @@ def test_what_no_task_can_mean_is_refused(what: str) -> None:
 def test_what_is_probably_not_meant_is_a_warning(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config, change, words = DOUBTFUL[what]
     if what not in SEEN_WHILE_MOVING:  # the trial is most of a check's time
-        monkeypatch.setattr(exploration, "NUM_STEPS", 2)
+        monkeypatch.setattr(dry_step, "NUM_STEPS", 2)
     said = check_task(change(config)).warnings
     assert any(re.search(words, line) for line in said), said
 

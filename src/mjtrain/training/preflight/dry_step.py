@@ -1,25 +1,28 @@
-"""One env step on two worlds, in which the result of every term is checked; what one environment observes and needs."""
+"""Two worlds: one env step in which every term is checked, and a trial with random actions; what a world needs."""
 
+import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 
 from mjtrain.config import EnvConfig
+from mjtrain.config.limits import Reads
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from mjtrain.env.mirror import find_mirror_problems
-from mjtrain.env.term_check import check_terms
+from mjtrain.env.robot_names import matched_names
+from mjtrain.env.term_check import PLURALS, check_terms, list_functions, read_annotation
 from mjtrain.env.term_result import describe_exception, find_result_problem
-from mjtrain.env.undisturbed import undisturbed
+from mjtrain.env.undisturbed import Memory, undisturbed
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
+from mjtrain.sim.robots.layout import SensorKind
 from mjtrain.sim.robots.model import list_grounds
 from mjtrain.sim.robots.plausibility import NUM_STARTS, Plausibility, Starts
-from mjtrain.training.preflight.exploration import explore
-from mjtrain.training.preflight.idle_settings import find_idle_settings, find_missing_ground
 from mjtrain.training.preflight.term_guards import TermGuards, without_consequences
-from mjtrain.training.preflight.term_use import find_doubtful_terms, find_sensor_problems, without_idle_rewards
+from mjtrain.training.preflight.term_use import find_doubtful_terms, find_missing_ground, without_idle_rewards
 
 NUM_ENVS = 2
 NUM_LEVELS = 2
@@ -27,6 +30,24 @@ NUM_LEVELS = 2
 
 _MOST = 0.7
 """Fraction of the episodes that end in their first env step which is reported."""
+
+NUM_STEPS = 60
+"""Env steps: enough for a robot that stands to fall."""
+
+NUM_STEPS_WITH_CAMERAS = 4
+"""The same where each of them draws images."""
+
+_HELD_STEPS = 8
+"""Env steps for which one of the worlds has the same actions, which move a robot further than new ones do."""
+
+_SHORT_S = 0.2
+"""Longest episode, in s, of those that are too short for a robot to do anything."""
+
+_HUGE_REWARD = 1e6
+"""Reward times weight that no value function can learn."""
+
+_ANY = ("user", "plugin")
+"""Sensors that may measure anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +130,7 @@ def _step_once(config: EnvConfig, guards: TermGuards, mirrored: tuple[str, ...],
         for group in config.observations:
             _compare_estimates(env, group, problems)
         _call_late(guarded, env)
-        for name, problem in find_sensor_problems(config, engine):
+        for name, problem in _find_sensor_problems(config, engine):
             problems.pop(name, None)  # what the term raised follows from the sensor
             wrong.append(problem)
         if problems:
@@ -127,11 +148,110 @@ def _step_once(config: EnvConfig, guards: TermGuards, mirrored: tuple[str, ...],
         doubts = [*_find_doubts(config, env, engine, starts, wrong)]
         if not wrong:
             guards.quick = True
-            doubts += explore(config, env, problems, guards.extremes)
+            doubts += _explore(config, env, guards)
             _call_when_due(guarded, env)
         return replace(size, warnings=(*size.warnings, *doubts))
     finally:
         (env or engine).close()
+
+
+def _find_sensor_problems(config: EnvConfig, engine: NativeEngine) -> Iterator[tuple[str, str]]:
+    """Yield terms and their sensors that measure something else than the functions need, see `limits.Reads`."""
+    for term in list_functions(without_idle_rewards(config)):
+        try:
+            parameters = inspect.signature(term.func).parameters
+        except (TypeError, ValueError):  # a built-in function that does not say
+            continue
+        for name, value in term.params.items():
+            if value is None or name not in parameters:
+                continue
+            limits = getattr(read_annotation(term.func, parameters[name]), "__metadata__", ())
+            needs = next((limit for limit in limits if isinstance(limit, Reads)), None)
+            if needs is None:
+                continue
+            is_pattern = name.rsplit("_", 1)[-1] in PLURALS
+            for sensor in matched_names("sensor", value, engine.layout) if is_pattern else [value]:
+                problem = _describe_sensor(engine.layout.sensor_kinds[sensor], needs)
+                if problem is not None:
+                    yield term.name, f"--env.{term.name}.params.{name} {sensor}: {problem} for {term.func.__name__}()"
+                    break
+
+
+def _describe_sensor(sensor: SensorKind, needs: Reads) -> str | None:
+    kind, is_relative = sensor.type, sensor.is_relative
+    if kind in _ANY or kind in (needs.relative_types if is_relative else needs.types):
+        return None
+    wanted = [*needs.types, *(f"{name} with a reference" for name in needs.relative_types if name not in needs.types)]
+    frame = ""
+    if kind in (*needs.types, *needs.relative_types):
+        frame = " in the frame of its reference" if is_relative else " in the world's frame"
+    return f"is a {kind}{frame}; give {needs.what} ({' or '.join(wanted)})"
+
+
+def _explore(config: EnvConfig, env: Env, guards: TermGuards) -> Iterator[str]:
+    """Step with random actions, as at the start of a training, until a term shows something that is wrong.
+
+    At rest all terms may fit.
+    """
+    generator = torch.Generator().manual_seed(0)
+    held, memory = torch.zeros(env.num_actions), Memory(config)
+    begun, lengths, causes = torch.zeros(env.num_envs, dtype=torch.long), [], set()
+    num_steps = NUM_STEPS_WITH_CAMERAS if config.cameras else NUM_STEPS
+    for step in range(num_steps):
+        action = 2 * torch.rand(env.num_envs, env.num_actions, generator=generator) - 1
+        if step % _HELD_STEPS == 0:
+            held = action[0].sign()
+        action[0] = held
+        try:
+            env.step(action)
+        except TypeError as error:  # another number of columns than before
+            raise RequestError(str(error)) if str(error).startswith("--env.") else error from None
+        done = env.causes.any(dim=1)
+        lengths += (step + 1 - begun)[done].tolist()
+        causes |= set(env.causes.any(dim=0).nonzero().flatten().tolist())
+        begun[done] = step + 1
+        if guards.problems:
+            return
+        if env.describe_fastest():
+            yield f"--env: a world broke in env step {step + 1} of random actions: {env.explain_broken_worlds()}"
+            return
+    for name in memory.find_changed():
+        yield (
+            f"--env: the functions of the task change {name} from env step to env step, which checkpoints do not save; "
+            "the refine of a command keeps numbers that are saved"
+        )
+    longest_s = max([*lengths, *(num_steps - begun).tolist()]) * env.step_dt
+    if len(lengths) >= 2 * env.num_envs and longest_s <= _SHORT_S and config.episode_length_s > 4 * _SHORT_S:
+        names = [name for index, name in enumerate(config.terminations) if index in causes]
+        yield (
+            f"--env.terminations.{', '.join(names)}: ended all {len(lengths)} episodes of a trial with random actions "
+            f"within {longest_s:.2g} s"
+        )
+    yield from _find_extremes(config, guards.returned)
+
+
+def _find_extremes(config: EnvConfig, returned: dict[str, list[torch.Tensor]]) -> Iterator[str]:
+    """Yield a line for each observation that never changed, and for each reward that was huge."""
+    ranges = {name: torch.cat(values).aminmax(dim=0) for name, values in returned.items()}
+    for group, terms in config.observations.items():
+        for name, term in terms.items():
+            place = f"observations.{group}.{name}"
+            # Commands and levels may be the same on purpose, and a foot may never touch the ground.
+            if place not in ranges or {"command", "curriculum"} & set(term.params) or not ranges[place].min.any():
+                continue
+            low, high = ranges[place]
+            if low.ndim == 1 and bool((low == high).all()):
+                shown = " ".join(f"{number:g}" for number in low.tolist()[:3])
+                yield (
+                    f"--env.{place}: was {shown}{' …' if len(low) > 3 else ''} in both worlds and all env steps of "
+                    "a trial with random actions, so that a policy learns nothing from it"
+                )
+    for name, term in config.rewards.items():
+        place = f"rewards.{name}"
+        if place in ranges:
+            most = abs(term.weight) * max(abs(float(bound)) for bound in ranges[place])
+            if most > _HUGE_REWARD:
+                yield f"--env.{place}: was {most:.3g} per second in a trial with random actions; bound it"
 
 
 def _call_when_due(guarded: EnvConfig, env: Env) -> None:
@@ -161,7 +281,7 @@ def _call_late(guarded: EnvConfig, env: Env) -> None:
 def _find_doubts(config: EnvConfig, env: Env, engine: NativeEngine, starts: Starts, wrong: list[str]) -> list[str]:
     """Return what is probably not meant; wrong gets lines if no episode can last longer than an env step."""
     everywhere = torch.ones(NUM_ENVS, dtype=torch.bool)
-    doubts = [*find_doubtful_terms(config, env, engine), *find_idle_settings(config, env, engine)]
+    doubts = list(find_doubtful_terms(config, env, engine))
     ends, early = _find_early_ends(config, env)
     model = Plausibility(config, engine.model, env.action_table, starts, lambda: env.reset(everywhere))
     wrong += model.find_wrong_positions()

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import operator
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,6 @@ from mjtrain.env.events import Worlds
 from mjtrain.env.term_result import Kind, describe_exception, find_result_problem
 from mjtrain.runtime.errors import RequestError, StoppedError
 from mjtrain.sim.engines.base import MAX_VALUE
-from mjtrain.training.preflight.exploration import Extremes
 
 _UNUSABLE = "cannot use its parameters together"
 _CONSEQUENCES = ("() raised ", "returned no columns", _UNUSABLE, "; a draw of this command has ")
@@ -33,7 +33,8 @@ class TermGuards:
         """Which attributes of the environment a function keeps something in, by the place of its term."""
         self.after: dict[str, np.ndarray] = {}
         """Positions after the last call of each reset event. Shape (num_envs, nq)."""
-        self.extremes = Extremes()
+        self.returned: defaultdict[str, list[torch.Tensor]] = defaultdict(list)
+        """What observations and rewards returned in each call, by the place of the term. Shape (num_envs, ...)."""
         self.quick = False
         """Whether to skip undoing what functions write, because most of them write in their first calls."""
         self._added: set[str] = set()
@@ -95,7 +96,7 @@ class TermGuards:
             self._note_attributes(name, func, env, attributes)
             if problem is None:
                 if kind in ("observation", "reward"):
-                    self.extremes.add(name, value)
+                    self.returned[name].append(value.clone())
                 return value
             self.problems.setdefault(name, f"{func.__name__}() {problem}")
             return _substitute(kind, env, args)

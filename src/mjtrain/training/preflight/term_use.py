@@ -1,29 +1,40 @@
-"""What the terms of a task are used for: sensors of the wrong kind, and what is probably not meant."""
+"""What the terms of a task are used for: settings that are probably not meant, or that have no effect."""
 
-import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from mjtrain.config import EnvConfig
-from mjtrain.config.limits import Reads
 from mjtrain.env.env import Env
-from mjtrain.env.term_check import PLURALS, TermFunction, list_functions, matched_names, read_annotation
-from mjtrain.mdp import gait, objects, reach, rewards, root, targets, terminations, velocity
+from mjtrain.env.term_check import TermFunction, list_functions, matched_names
+from mjtrain.mdp import (
+    events,
+    gait,
+    objects,
+    randomization,
+    reach,
+    rewards,
+    root,
+    targets,
+    terminations,
+    tracking,
+    velocity,
+)
 from mjtrain.runtime.errors import spaced
+from mjtrain.runtime.text import count
 from mjtrain.sim.engines.native import NativeEngine
-from mjtrain.sim.robots.layout import SensorKind
+from mjtrain.sim.robots.layout import Layout
 from mjtrain.sim.robots.measured import are_in_line, find_sensor_body
-from mjtrain.sim.robots.plausibility import find_axis
+from mjtrain.sim.robots.plausibility import find_axis, is_hinge
 
 
 def _of(module: ModuleType, *names: str) -> set[Callable[..., Any]]:
     return {getattr(module, name) for name in names}
 
 
-PENALTIES = (
+_PENALTIES = (
     _of(velocity, "lin_vel_z", "ang_vel_xy", "flat_orientation", "lin_vel_xy_error", "ang_vel_z_error")
     | _of(rewards, "action_rate", "action_acc", "action_energy", "joint_speed", "sensors_squared", "joint_deviation")
     | _of(rewards, "joint_pos_limits", "joint_vel_limits", "mechanical_power", "undesired_contacts")
@@ -34,7 +45,7 @@ PENALTIES = (
 )
 """Functions of which less is better."""
 
-REWARDS = (
+_REWARDS = (
     _of(velocity, "track_lin_vel_xy", "track_ang_vel_z")
     | _of(root, "upright", "height_in_range", "reach_forward_velocity")
     | _of(gait, "feet_gait", "feet_clearance", "swing_posture")
@@ -66,11 +77,29 @@ _AXES: dict[Callable[..., Any], dict[str, tuple[int, int, int]]] = {
 }
 """Axes in the world of the slides and hinges that terms of a planar root are made for, by parameter."""
 
-_ANY = ("user", "plugin")
-"""Sensors that may measure anything."""
-
 _FOOT_SENSORS = ("contact_sensors", "position_sensors", "velocity_sensors")
 """Parameters whose sensors must be in the same order, foot by foot."""
+
+_ON_PATCHES = (events.spawn_on_patch, velocity.terrain_level, terminations.terrain_out_of_bounds)
+"""Functions that need a generated ground; on another one they are always the same."""
+
+_STEPPED = (velocity.command_level, velocity.terrain_level)
+"""Functions whose levels rise by step."""
+
+_SCALED: dict[Callable[..., Any], tuple[str, Literal["body", "dof", "actuator"], str]] = {
+    randomization.mass: ("body_mass", "body", "bodies"),
+    randomization.inertia: ("body_inertia", "body", "bodies"),
+    randomization.armature: ("dof_armature", "dof", "joints"),
+    randomization.damping: ("dof_damping", "dof", "joints"),
+    randomization.effort_limits: ("actuator_forcerange", "actuator", "actuators"),
+}
+"""What functions scale: the field of the model, the kind of its rows, and the parameter that chooses them."""
+
+_LARGE_FACTOR = 5.0
+"""A factor that is never less than this is a value, or a percentage."""
+
+_HUGE = 1e4
+"""Observation that no network can learn from."""
 
 
 def without_idle_rewards(config: EnvConfig) -> EnvConfig:
@@ -78,53 +107,20 @@ def without_idle_rewards(config: EnvConfig) -> EnvConfig:
     return replace(config, rewards={name: term for name, term in config.rewards.items() if term.weight})
 
 
-def find_sensor_problems(config: EnvConfig, engine: NativeEngine) -> Iterator[tuple[str, str]]:
-    """Yield terms and their sensors that measure something else than the functions need, see `limits.Reads`."""
-    for term in list_functions(without_idle_rewards(config)):
-        try:
-            parameters = inspect.signature(term.func).parameters
-        except (TypeError, ValueError):  # a built-in function that does not say
-            continue
-        for name, value in term.params.items():
-            if value is None or name not in parameters:
-                continue
-            needs = [
-                limit
-                for limit in getattr(read_annotation(term.func, parameters[name]), "__metadata__", ())
-                if isinstance(limit, Reads)
-            ]
-            if not needs:
-                continue
-            is_pattern = name.rsplit("_", 1)[-1] in PLURALS
-            sensors = matched_names("sensor", value, engine.layout) if is_pattern else [value]
-            for sensor in sensors:
-                problem = _find_sensor_problem(engine.layout.sensor_kinds[sensor], needs[0])
-                if problem is not None:
-                    yield term.name, f"--env.{term.name}.params.{name} {sensor}: {problem} for {term.func.__name__}()"
-                    break
-
-
-def _find_sensor_problem(sensor: SensorKind, needs: Reads) -> str | None:
-    kind, is_relative = sensor.type, sensor.is_relative
-    if kind in _ANY or kind in (needs.relative_types if is_relative else needs.types):
-        return None
-    wanted = [*needs.types, *(f"{name} with a reference" for name in needs.relative_types if name not in needs.types)]
-    frame = ""
-    if kind in (*needs.types, *needs.relative_types):
-        frame = " in the frame of its reference" if is_relative else " in the world's frame"
-    return f"is a {kind}{frame}; give {needs.what} ({' or '.join(wanted)})"
-
-
 def find_doubtful_terms(config: EnvConfig, env: Env, engine: NativeEngine) -> Iterator[str]:
-    """Yield a line for each use of a term that is possible and yet probably not meant."""
-    yield from _find_doubtful_signs(config)
-    yield from _find_doubtful_ends(config, env)
-    yield from _find_doubtful_levels(config)
-    yield from _find_differing_gaits(config, env.step_dt)
-    yield from _find_mixed_feet(config, engine)
-    yield from _find_slow_commands(config)
+    """Yield a line for each use of a term that is possible and yet probably not meant, or that changes nothing."""
+    functions = list(list_functions(config))
+    gaits = [term for term in functions if term.func.__module__ == gait.__name__]
+    yield from _find_doubtful_rewards(config)
+    yield from _find_doubtful_ends(config, env, engine)
+    yield from _find_doubtful_levels(config, functions)
+    yield from _find_differing_gaits(gaits, env.step_dt)
+    yield from _find_mixed_feet(gaits, engine)
+    yield from _find_doubtful_commands(config, functions)
     yield from _find_doubtful_times(config, env)
+    yield from _find_doubtful_readings(config, env)
     yield from _find_turned_roots(config, engine)
+    yield from _find_doubtful_factors(config, env.engine.layout)
 
 
 def _find_turned_roots(config: EnvConfig, engine: NativeEngine) -> Iterator[str]:
@@ -139,44 +135,50 @@ def _find_turned_roots(config: EnvConfig, engine: NativeEngine) -> Iterator[str]
                 )
 
 
-def _find_doubtful_signs(config: EnvConfig) -> Iterator[str]:
+def _find_doubtful_rewards(config: EnvConfig) -> Iterator[str]:
+    fails = any(not end.truncates for end in config.terminations.values())
     for name, term in config.rewards.items():
-        if term.func in PENALTIES and term.weight > 0:
+        if term.func in _PENALTIES and term.weight > 0:
             yield (
                 f"--env.rewards.{name}.weight {term.weight:g}: rewards what {term.func.__name__}() measures, which is "
                 "usually a penalty; give a negative weight"
             )
-        if term.func in REWARDS and term.weight < 0:
+        if term.func in _REWARDS and term.weight < 0:
             yield (
                 f"--env.rewards.{name}.weight {term.weight:g}: penalises what {term.func.__name__}() measures, which "
                 "is usually a reward; give a positive weight"
             )
-        fails = any(not end.truncates for end in config.terminations.values())
         if term.func is rewards.is_terminated and term.weight and not fails:
             yield f"--env.rewards.{name}: is always 0, because every termination term truncates"
+    if config.rewards and not any(term.weight for term in config.rewards.values()):
+        yield "--env.rewards: the weight of every term is 0, so that nothing is rewarded"
 
 
-def _find_doubtful_ends(config: EnvConfig, env: Env) -> Iterator[str]:
-    timed = [name for name in config.terminations if _is_time_limit(config, env, name)]
+def _find_doubtful_ends(config: EnvConfig, env: Env, engine: NativeEngine) -> Iterator[str]:
+    """Find ends that are failures or not, as they should not be, and those that are never or always reached."""
+    has_limit = False
     for name, term in config.terminations.items():
-        function = f"{getattr(term.func, '__name__', 'the function')}()"
-        if (name in timed or term.func in _LIMITS) and not term.truncates:
+        place, func, params = f"--env.terminations.{name}", term.func, term.params
+        function, is_timed = f"{getattr(func, '__name__', 'the function')}()", _is_time_limit(config, env, name)
+        if (is_timed or func in _LIMITS) and not term.truncates:
             yield (
-                f"--env.terminations.{name}: {function} is not a failure, and the value of the last state counts as 0; "
-                "use truncation(…)"
+                f"{place}: {function} is not a failure, and the value of the last state counts as 0; use truncation(…)"
             )
-        if term.func in _FAILURES and term.truncates:
-            yield (
-                f"--env.terminations.{name}: {function} is a failure, and the value of the last state still counts; "
-                "use termination(…)"
-            )
-    others = [
-        term
-        for term in config.terminations.values()
-        if term.func is terminations.success_time_out
-        or (term.truncates and not term.func.__module__.startswith("mjtrain.mdp."))
-    ]
-    if not timed and not others:
+        if func in _FAILURES and term.truncates:
+            yield f"{place}: {function} is a failure, and the value of the last state still counts; use termination(…)"
+        has_limit |= is_timed or func is terminations.success_time_out or (term.truncates and not _is_built_in(func))
+        if func is terminations.joint_out_of_range and (limit := params.get("limit")) is not None:
+            joint, flag = params.get("joint", ""), f"{place}.params.limit {limit:g}"
+            low, high = engine.layout.joint_range.get(joint, (-math.inf, math.inf))
+            if limit >= max(-low, high):
+                yield f"{flag}: joint {joint} has the range {low:.4g} to {high:.4g}, and never reaches it"
+            elif limit > 2 * math.pi and is_hinge(engine.model, joint):
+                yield f"{flag}: is more than a turn of joint {joint}, in rad"
+        if func is terminations.root_height_below_minimum and config.terrain.kind != "robot":
+            height_m = params.get("height_m")
+            if height_m is not None and height_m <= 0:
+                yield f"{place}.params.height_m {height_m:g}: is below the ground, and never reached"
+    if not has_limit:
         yield (
             f"--env.terminations: none is true after episode_length_s {config.episode_length_s:g}, so that only a "
             "failure ends an episode; add truncation(terminations.time_out)"
@@ -197,73 +199,91 @@ def _is_time_limit(config: EnvConfig, env: Env, name: str) -> bool:
         env.episode_step.copy_(steps)
 
 
-def _find_doubtful_levels(config: EnvConfig) -> Iterator[str]:
+def _find_doubtful_levels(config: EnvConfig, functions: list[TermFunction]) -> Iterator[str]:
+    """Find levels that never change, change from one end to the other, that nothing reads, or with a wrong scale."""
+    read = {term.params.get("curriculum") for term in functions}
+    may_read = any(not _is_built_in(term.func) for term in functions)
     for name, term in config.curriculum.items():
+        place, (low, high), step = f"--env.curriculum.{name}", term.bounds, term.params.get("step")
         tracked = config.rewards.get(term.params.get("reward", ""))
-        if term.func is not velocity.command_level or tracked is None:
-            continue
-        full = term.params["full"]
-        if not math.isclose(full, tracked.weight, rel_tol=1e-3):
-            yield (
-                f"--env.curriculum.{name}.params.full {full:g}: the weight of rewards.{term.params['reward']}, its "
-                f"reward per second at best, is {tracked.weight:g}"
-            )
+        if term.func is velocity.command_level and tracked is not None:
+            full = term.params["full"]
+            if not math.isclose(full, tracked.weight, rel_tol=1e-3):
+                yield (
+                    f"{place}.params.full {full:g}: the weight of rewards.{term.params['reward']}, its reward per "
+                    f"second at best, is {tracked.weight:g}"
+                )
+        if low == high:
+            yield f"{place}.bounds {_show(term.bounds)}: the level is always the same"
+        elif isinstance(step, int | float) and step > high - low and term.func in _STEPPED:
+            yield f"{place}.params.step {step:g}: is more than all levels, {low:g} to {high:g}"
+        if name not in read and not may_read and term.func is not tracking.adaptive_sampling:  # which only reports
+            yield f"{place}: no term reads this level; name it in a parameter curriculum"
 
 
-def _find_differing_gaits(config: EnvConfig, step_dt: float) -> Iterator[str]:
+def _find_differing_gaits(terms: list[TermFunction], step_dt: float) -> Iterator[str]:
     """Find schedules of one command that differ or that the policy does not see, and strides that are too short."""
     first: dict[tuple[Any, ...], tuple[str, Any]] = {}
+
+    def find_other(term: TermFunction, key: str, feet: int | None = None) -> Iterator[str]:
+        """Yield a line if a parameter differs from that of the first term of the same command."""
+        value = term.params.get(key)
+        place, other = first.setdefault((term.params.get("command"), key, feet), (term.name, value))
+        if other != value:
+            yield f"--env.{term.name}.params.{key} {spaced(value)}: is {spaced(other)} in {place}; give the same"
+
     clocks: dict[Any, set[float]] = {}
-    terms = [term for term in list_functions(config) if term.func.__module__ == gait.__name__]
     for term in terms:
-        if "frequency_hz" in term.params and term.params["frequency_hz"] * step_dt > 0.5:
+        if (frequency_hz := term.params.get("frequency_hz")) is None:
+            continue
+        if frequency_hz * step_dt > 0.5:
             yield (
-                f"--env.{term.name}.params.frequency_hz {term.params['frequency_hz']:g}: a stride is shorter than two "
-                f"env steps, which last {step_dt:g} s each"
+                f"--env.{term.name}.params.frequency_hz {frequency_hz:g}: a stride is shorter than two env steps, "
+                f"which last {step_dt:g} s each"
             )
-        if "frequency_hz" in term.params:
-            command, sensor = term.params["command"], term.params.get("velocity_sensor")
-            place, other = first.setdefault((command, "velocity_sensor", None), (term.name, sensor))
-            if other != sensor:
-                yield f"--env.{term.name}.params.velocity_sensor {sensor}: is {other} in {place}; give the same"
+        yield from find_other(term, "velocity_sensor")
         if term.func is gait.clock:
-            clocks.setdefault(term.params["command"], set()).add(term.params["frequency_hz"])
+            clocks.setdefault(term.params["command"], set()).add(frequency_hz)
     for term in terms:
         if not term.name.startswith("rewards."):
             continue
-        command = term.params.get("command")
         for key in ("frequency_hz", "offsets", "duty"):
-            if key not in term.params:
-                continue
-            value = term.params[key]
-            feet = len(value) if key == "offsets" else None
-            place, other = first.setdefault((command, key, feet), (term.name, value))
-            if other != value:
-                yield f"--env.{term.name}.params.{key} {spaced(value)}: is {spaced(other)} in {place}; give the same"
-        seen = clocks.get(command, set())
-        if seen and "frequency_hz" in term.params and term.params["frequency_hz"] not in seen:
+            if key in term.params:
+                yield from find_other(term, key, len(term.params[key]) if key == "offsets" else None)
+        seen, frequency_hz = clocks.get(term.params.get("command")), term.params.get("frequency_hz")
+        if seen and frequency_hz is not None and frequency_hz not in seen:
             yield (
-                f"--env.{term.name}.params.frequency_hz {term.params['frequency_hz']:g}: the clock that the policy "
-                f"observes has {' and '.join(f'{value:g}' for value in sorted(seen))}; give the same"
+                f"--env.{term.name}.params.frequency_hz {frequency_hz:g}: the clock that the policy observes has "
+                f"{' and '.join(f'{value:g}' for value in sorted(seen))}; give the same"
             )
 
 
-def _find_mixed_feet(config: EnvConfig, engine: NativeEngine) -> Iterator[str]:
+def _find_mixed_feet(terms: list[TermFunction], engine: NativeEngine) -> Iterator[str]:
     """Yield a line for each term that takes the readings of one foot for those of another."""
+    model = engine.model
     offsets: dict[tuple[str, int], tuple[str, float]] = {}
-    for term in list_functions(config):
-        if term.func.__module__ != gait.__name__ or not term.name.startswith("rewards."):
+    for term in terms:
+        if not term.name.startswith("rewards."):
             continue
         feet = {name: bodies for name in _FOOT_SENSORS if (bodies := _find_bodies(term, name, engine)) is not None}
-        yield from _find_mixed_pairs(term, feet, engine)
+        (first, bodies), *others = feet.items() or [("", [])]
+        for name, theirs in others:
+            pairs = enumerate(zip(bodies, theirs, strict=False))
+            mixed = [(index, *pair) for index, pair in pairs if not are_in_line(model, *pair)]
+            if mixed:
+                index, body, other = mixed[0]
+                yield (
+                    f"--env.{term.name}.params.{name} {term.params[name][index]}: is on {model.body(other).name}, and "
+                    f"{term.params[first][index]} of {first} on {model.body(body).name}; give both in the same order"
+                )
+                break
         for bodies in feet.values():
             for body, offset in zip(bodies, term.params.get("offsets", ()), strict=False):
                 place, other = offsets.setdefault((term.params.get("command", ""), body), (term.name, offset))
                 if other != offset:
-                    name = engine.model.body(body).name
                     yield (
-                        f"--env.{term.name}.params.offsets: {name} has {offset:g}, and {other:g} in {place}; give "
-                        "sensors and offsets in the same order"
+                        f"--env.{term.name}.params.offsets: {model.body(body).name} has {offset:g}, and {other:g} in "
+                        f"{place}; give sensors and offsets in the same order"
                     )
                     return
 
@@ -278,33 +298,33 @@ def _find_bodies(term: TermFunction, name: str, engine: NativeEngine) -> list[in
     return None if None in bodies else [body for body in bodies if body is not None]
 
 
-def _find_mixed_pairs(term: TermFunction, feet: dict[str, list[int]], engine: NativeEngine) -> Iterator[str]:
-    (first, bodies), *others = feet.items() or [("", [])]
-    for name, theirs in others:
-        for index, (body, other) in enumerate(zip(bodies, theirs, strict=False)):
-            if not are_in_line(engine.model, body, other):
-                mine, its = engine.model.body(body).name, engine.model.body(other).name
-                yield (
-                    f"--env.{term.name}.params.{name} {term.params[name][index]}: is on {its}, and "
-                    f"{term.params[first][index]} of {first} on {mine}; give both in the same order"
-                )
-                return
-
-
-def _find_slow_commands(config: EnvConfig) -> Iterator[str]:
-    """Find velocities that a command cannot reach before the next draw."""
+def _find_doubtful_commands(config: EnvConfig, functions: list[TermFunction]) -> Iterator[str]:
+    """Find what a command cannot reach before the next draw, and one that is rewarded and that no observation shows."""
     for name, term in config.commands.items():
-        if term.refine is not velocity.approach or term.func is not velocity.velocity_command:
-            continue
-        longest = min(term.resampling_s[1], config.episode_length_s)
-        for key, change, unit in (("speed", "acceleration", "m/s"), ("turn", "turn_acceleration", "rad/s")):
-            reached = term.refine_params[change] * longest
-            if reached < term.params[key]:
+        place, longest = f"--env.commands.{name}", min(term.resampling_s[1], config.episode_length_s)
+        if term.refine is velocity.approach and term.func is velocity.velocity_command:
+            for key, change, unit in (("speed", "acceleration", "m/s"), ("turn", "turn_acceleration", "rad/s")):
+                reached = term.refine_params[change] * longest
+                if reached < term.params[key]:
+                    yield (
+                        f"{place}.refine-params.{change} {term.refine_params[change]:g}: in {longest:g} s, until the "
+                        f"next draw, the command reaches {reached:g} {unit}; params.{key} is {term.params[key]:g}"
+                    )
+        for key, error in term.errors.items():
+            if error.settling_s >= longest:
                 yield (
-                    f"--env.commands.{name}.refine-params.{change} {term.refine_params[change]:g}: in {longest:g} s, "
-                    f"until the next draw, the command reaches {reached:g} {unit}; params.{key} is "
-                    f"{term.params[key]:g}"
+                    f"{place}.errors.{key}.settling-s {error.settling_s:g}: the next draw comes after {longest:g} s, "
+                    "so that nothing counts"
                 )
+    observed = [term for term in functions if term.name.startswith("observations.")]
+    if config.cameras or any(not _is_built_in(term.func) for term in observed):
+        return  # they may show it
+    seen = {term.params.get("command") for term in observed}
+    for term in functions:
+        command = term.params.get("command")
+        if term.name.startswith("rewards.") and command and command not in seen:
+            yield f"--env.{term.name}: rewards what command {command} asks for, and no observation shows that command"
+            return
 
 
 def _find_doubtful_times(config: EnvConfig, env: Env) -> Iterator[str]:
@@ -325,11 +345,33 @@ def _find_doubtful_times(config: EnvConfig, env: Env) -> Iterator[str]:
                 f"--env.successes.{name}.hold-s {term.hold_s:g}: is longer than an episode, episode_length_s "
                 f"{config.episode_length_s:g}"
             )
-    for group, terms in env.observe().items():
-        if terms.ndim > 2 or not bool((terms.abs() > _HUGE).any()):
+    for name, term in config.events.items():
+        if term.mode == "interval" and term.interval_s[1] < env.step_dt:
+            yield f"--env.events.{name}.interval-s {_show(term.interval_s)}: happens in every env step"
+
+
+def _find_doubtful_readings(config: EnvConfig, env: Env) -> Iterator[str]:
+    """Find huge and constant readings, noise beyond all actions, and memories that no episode is long enough for."""
+    steps = env.max_episode_steps
+    terms: list[tuple[str, Any]] = [(f"actions.{name}", term) for name, term in config.actions.items()]
+    for group, observed in config.observations.items():
+        terms += [(f"observations.{group}.{name}", term) for name, term in observed.items()]
+    for name, term in terms:
+        for what, value in (("delay", term.delay[1]), ("history", getattr(term, "history", 1))):
+            if value >= max(steps, 2):
+                yield f"--env.{name}.{what} {value}: an episode has {count(steps, 'env step')}"
+        if term.clip is not None and term.clip[0] == term.clip[1] and name.startswith("observations."):
+            yield f"--env.{name}.clip {_show(term.clip)}: every reading is the same"
+    for name, term in config.actions.items():
+        scales = term.scale.values() if isinstance(term.scale, dict) else [term.scale]
+        span = min(map(abs, scales)) * (term.clip[1] - term.clip[0])
+        if config.observation_noise and term.noise > span:
+            yield f"--env.actions.{name}.noise {term.noise:g}: is more than all that actions change, {span:g}"
+    for group, observed in env.observe().items():
+        if observed.ndim > 2:
             continue
-        widths = list(env.observation_widths(group).items())
-        for (name, _), part in zip(widths, terms.split([width for _, width in widths], dim=1), strict=True):
+        widths = env.observation_widths(group)
+        for name, part in zip(widths, observed.split(list(widths.values()), dim=1), strict=True):
             if part.isfinite().all() and bool((part.abs() > _HUGE).any()):
                 yield (
                     f"--env.observations.{group}.{name}: reads {part.abs().max():.3g}, where networks need numbers "
@@ -337,4 +379,63 @@ def _find_doubtful_times(config: EnvConfig, env: Env) -> Iterator[str]:
                 )
 
 
-_HUGE = 1e4
+def _find_doubtful_factors(config: EnvConfig, layout: Layout) -> Iterator[str]:
+    """Find factors of what is zero, and factors that are values or percentages."""
+    for name, term in config.events.items():
+        factor = term.params.get("factor")
+        if not _is_built_in(term.func) or not isinstance(factor, tuple | list):
+            continue
+        if factor[0] >= _LARGE_FACTOR:
+            yield f"--env.events.{name}.params.factor {_show(factor)}: multiplies what the model has; near 1 is usual"
+        if factor[1] == 0 and term.func is randomization.actuator_gains:
+            yield f"--env.events.{name}.params.factor {_show(factor)}: no actuator has a force"
+        if term.func in _SCALED:
+            field, kind, key = _SCALED[term.func]
+            rows = layout.rows(kind, term.params[key])
+            zero = ~layout.nominal[field].reshape(len(layout.nominal[field]), -1).any(dim=1)
+            if term.func is randomization.effort_limits:  # the others are often 0 in some of many parts
+                names = [actuator for actuator, row in layout.actuators.items() if row in rows and zero[row]]
+                if names:
+                    have = "have" if len(names) > 1 else "has"
+                    yield (
+                        f"--env.events.{name}: effort_limits() changes nothing of {', '.join(names)}, which {have} no "
+                        "force range"
+                    )
+            elif zero[rows].all():
+                yield (
+                    f"--env.events.{name}: {term.func.__name__}() multiplies the {field.split('_')[1]} of "
+                    f"{_show(term.params[key])}, which is 0 in the model"
+                )
+
+
+def find_missing_ground(config: EnvConfig) -> Iterator[str]:
+    """Yield a line for each term for patches of a ground that has none, and for levels that it does not have."""
+    terrain = config.terrain
+    for term in list_functions(config):
+        if terrain.kind != "generated" and term.func in _ON_PATCHES:
+            yield (
+                f"--env.{term.name}: {term.func.__name__}() needs a generated ground, and --env.terrain.kind is "
+                f"{terrain.kind}"
+            )
+            return
+    for name, term in config.curriculum.items():
+        if term.func is velocity.terrain_level:
+            low, high = term.bounds
+            if low < 0 or high >= terrain.num_levels:
+                yield (
+                    f"--env.curriculum.{name}.bounds {_show(term.bounds)}: the ground has levels 0 to "
+                    f"{terrain.num_levels - 1} (--env.terrain.num-levels {terrain.num_levels})"
+                )
+            if term.params["far_m"] > terrain.patch_m:
+                yield (
+                    f"--env.curriculum.{name}.params.far_m {term.params['far_m']:g}: a patch is {terrain.patch_m:g} m "
+                    "wide"
+                )
+
+
+def _is_built_in(func: Callable[..., Any]) -> bool:
+    return func.__module__.startswith("mjtrain.mdp.")
+
+
+def _show(values: Any) -> str:
+    return " ".join(f"{value:g}" if isinstance(value, int | float) else str(value) for value in values)
