@@ -22,8 +22,7 @@ from mjtrain.config import from_plain, to_plain
 from mjtrain.launcher.failure import describe_exit
 from mjtrain.launcher.ipc.network import find_holder, is_local, list_interfaces, listen_at
 from mjtrain.launcher.planning.placement import INTERFACE_VARIABLES, visible_gpus
-from mjtrain.runtime.cgroups import cpu_quota, max_tasks
-from mjtrain.runtime.machine import available_memory, format_bytes, installed_packages
+from mjtrain.runtime.machine import available_memory, cpu_quota, format_bytes, installed_packages, max_tasks
 from mjtrain.runtime.processes import die_with_parent
 from mjtrain.sim.drawing.backend import list_gpu_uuids
 from mjtrain.tools.doctor.finding import Finding, Question, failure, grade, ok, skipped, warning

@@ -17,8 +17,7 @@ from rich.text import Text
 
 from mjtrain.launcher.ipc.signals import EventLoop, leave
 from mjtrain.runtime.errors import OutsideError, RequestError
-from mjtrain.runtime.file_locks import lock
-from mjtrain.runtime.files import open_lock_file
+from mjtrain.runtime.files import lock, open_lock_file
 from mjtrain.tools.sweep.plan import JOURNAL, Slot, SweepPlan
 from mjtrain.tools.sweep.results import TrialResult, count_states, find_best, write_summary
 from mjtrain.tools.sweep.running_trial import RunningTrial

@@ -11,8 +11,7 @@ from mjtrain.config.limits import Reads
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from mjtrain.env.mirror import find_mirror_problems
-from mjtrain.env.robot_names import matched_names
-from mjtrain.env.term_check import PLURALS, check_terms, list_functions, read_annotation
+from mjtrain.env.term_check import PLURALS, check_terms, list_functions, matched_names, read_annotation
 from mjtrain.env.term_result import describe_exception, find_result_problem
 from mjtrain.env.undisturbed import Memory, undisturbed
 from mjtrain.runtime.errors import RequestError

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from mjtrain.config import EnvConfig
 from mjtrain.env.env import Env
-from mjtrain.env.term_check import TermFunction, list_functions, matched_names
+from mjtrain.env.term_check import TermFunction, list_functions
 from mjtrain.mdp import (
     events,
     gait,
@@ -22,8 +22,7 @@ from mjtrain.mdp import (
     tracking,
     velocity,
 )
-from mjtrain.runtime.errors import spaced
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import count, spaced
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.layout import Layout
 from mjtrain.sim.robots.measured import are_in_line, find_sensor_body
