@@ -19,7 +19,7 @@ import pytest
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.cli.main import main
-from mjtrain.motion import npz
+from mjtrain.motion import files
 from mjtrain.motion.files import read_motion
 from mjtrain.runs import wandb_artifact
 from mjtrain.runs.motion_places import find_motion, is_motion_place, name_place, resolve_motions
@@ -182,7 +182,7 @@ def test_large_and_pickled_files_are_refused(
         main(["motion", "info", f"{web}/planted.npz"])
     assert "never read" in capsys.readouterr().err
     assert not (tmp_path / "canary").exists()
-    monkeypatch.setattr(npz, "MAX_MIB", 0)
+    monkeypatch.setattr(files, "MAX_MIB", 0)
     with pytest.raises(RequestError, match="larger than 0 MiB"):
         find_motion(f"{web}/planted.npz")
 
