@@ -71,9 +71,7 @@ FindReturned = Callable[[Sequence[int]], Sequence[int]]
 
 
 def run_spawned(
-    request: LaunchRequest,
-    run_once: RunOnce = run_on_this_host,
-    find_returned: FindReturned = lambda _: (),
+    request: LaunchRequest, run_once: RunOnce = run_on_this_host, find_returned: FindReturned = lambda _: ()
 ) -> Any:
     """Call fn(context, *args) in one new process per rank, again after failures as often as the plan allows.
 

@@ -178,10 +178,10 @@ def begin_start(run_dir: Path, session: str, start: int) -> None:
     Earlier starts of the same job, as on a host that slept, are thereby kept out. Rank 0 may be on a host that does not
     share the launcher's file system.
     """
-    own = Holder(host=socket.gethostname(), pid=os.getpid(), started=datetime.now().isoformat(), session=session)
     holder = read_holder(run_dir)
     if holder is None or holder.session != session:
-        holder = own
+        now = datetime.now().isoformat()
+        holder = Holder(host=socket.gethostname(), pid=os.getpid(), started=now, session=session)
     with contextlib.suppress(OSError):  # the disk is full, say: saving reports it
         descriptor = open_lock_file(run_dir / LOCK_FILE)
         try:

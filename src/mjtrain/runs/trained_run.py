@@ -79,12 +79,7 @@ class TrainedRun:
 
 
 def find_trained_run(
-    task: str,
-    *,
-    run: str | None = None,
-    checkpoint: str | None = None,
-    log_root: str = "logs",
-    trust: bool = False,
+    task: str, *, run: str | None = None, checkpoint: str | None = None, log_root: str = "logs", trust: bool = False
 ) -> TrainedRun:
     """Find a checkpoint, else a run, else the newest run of the task that has a valid checkpoint.
 
@@ -237,12 +232,7 @@ def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = N
         env, robot_changes = _restore_robot(run_dir, env, defaults)
         notices = [*notices, *data_changes, *robot_changes]
     return TrainedRun(
-        task=task,
-        env=env,
-        agent=agent,
-        learner=read_learner(run_dir),
-        run_dir=run_dir,
-        notices=tuple(notices),
+        task=task, env=env, agent=agent, learner=read_learner(run_dir), run_dir=run_dir, notices=tuple(notices)
     )
 
 

@@ -353,11 +353,7 @@ def _share_of(host: Host, config: LaunchConfig) -> _Share:
 
 
 def _make_share(
-    config: LaunchConfig,
-    visible: tuple[str, ...],
-    ids: tuple[int, ...],
-    num_cores: int,
-    num_ranks: int | None = None,
+    config: LaunchConfig, visible: tuple[str, ...], ids: tuple[int, ...], num_cores: int, num_ranks: int | None = None
 ) -> _Share:
     """Give a host one rank per GPU, or else the number that is asked for; they divide its cores."""
     count = len(ids) or num_ranks or config.num_workers or 1
