@@ -18,7 +18,7 @@ from mjtrain.runs.run_dir import load_params, save_params
 from mjtrain.runs.trained_run import find_trained_run
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import load_model
-from mjtrain.sim.robots.spec_bundle import list_copy_differences
+from mjtrain.sim.robots.robot_bundle import list_copy_differences
 from support.envs import make_env
 
 TASK = """

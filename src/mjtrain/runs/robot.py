@@ -11,7 +11,7 @@ from mjtrain.config import RobotConfig
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import find_file_problem, write_whole
-from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot
+from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_built_robot, bundle_robot, list_copy_differences
 
 ROBOT_DIR = "robot"
 """Folder in a run directory for the robot: its MJCF file, includes merged, and the files that it refers to."""
@@ -58,8 +58,6 @@ def with_absolute_file(robot: RobotConfig) -> RobotConfig:
 def _bundle(robot: RobotConfig) -> dict[str, bytes]:
     if robot.file:
         return bundle_robot(Path(robot.file))
-    from mjtrain.sim.robots.spec_bundle import bundle_built_robot  # imports MuJoCo, which a file does not need
-
     return bundle_built_robot(robot)
 
 
@@ -155,8 +153,6 @@ def record_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[s
 
 def _compare_models(robot: RobotConfig, copy: Path) -> str | None:
     """Return why a copy is not the same model; None if it is."""
-    from mjtrain.sim.robots.spec_bundle import list_copy_differences
-
     try:
         differing = list_copy_differences(robot, copy)
     except ValueError as error:

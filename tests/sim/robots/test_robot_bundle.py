@@ -11,8 +11,7 @@ from mjtrain.config import RobotConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import open_robot
-from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot
-from mjtrain.sim.robots.spec_bundle import list_copy_differences
+from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot, list_copy_differences
 from support.envs import TASKS
 
 OBJ = "v 0 0 0\nv {0} 0 0\nv 0 {0} 0\nv 0 0 {0}\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"

@@ -9,8 +9,7 @@ import pytest
 from mjtrain.config import RobotConfig, from_plain, to_plain
 from mjtrain.runs.robot import find_robot, list_robot_changes, record_robot
 from mjtrain.runs.run_dir import save_params
-from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_robot
-from mjtrain.sim.robots.spec_bundle import bundle_built_robot, list_copy_differences
+from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_built_robot, bundle_robot, list_copy_differences
 
 OBJ = "v 0 0 0\nv {0} 0 0\nv 0 {0} 0\nv 0 0 {0}\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 XML = """
@@ -79,7 +78,7 @@ def test_a_robot_whose_meshes_cannot_be_found_is_recorded_as_the_function(
     def refuse(robot: RobotConfig) -> dict[str, bytes]:
         raise RobotBundleError("bob.obj, a file that it uses, is not in the assets of its MjSpec")
 
-    monkeypatch.setattr("mjtrain.sim.robots.spec_bundle.bundle_built_robot", refuse)
+    monkeypatch.setattr("mjtrain.runs.robot.bundle_built_robot", refuse)
     recorded, (line,) = record_robot(tmp_path, RobotConfig(spec=build))
     assert recorded == RobotConfig(spec=build)
     assert f"the run keeps no copy of the robot, so it needs {__name__}:build later: bob.obj" in line

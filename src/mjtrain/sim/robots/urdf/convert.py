@@ -1,5 +1,6 @@
 """Turn a URDF into a robot that can be trained: base, actuators, home pose, sensors and collisions."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,17 @@ import numpy as np
 
 from mjtrain.config import RobotConfig
 from mjtrain.config.robot_import import ImportConfig
-from mjtrain.config.robot_parts import KeyframeConfig, OptionConfig, SensorConfig, SiteConfig
+from mjtrain.config.robot_parts import ActuatorConfig, KeyframeConfig, OptionConfig, SensorConfig, SiteConfig
 from mjtrain.config.type_check import find_option_problems
 from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.files import write_whole
 from mjtrain.sim.robots.completion import complete_robot
 from mjtrain.sim.robots.completion.parts import free_name
 from mjtrain.sim.robots.layout import match_names
-from mjtrain.sim.robots.robot_bundle import RobotBundleError
-from mjtrain.sim.robots.spec_bundle import bundle_built_robot
+from mjtrain.sim.robots.measured import hangs_on
+from mjtrain.sim.robots.read_layout import SCALAR_JOINTS
+from mjtrain.sim.robots.robot_bundle import RobotBundleError, bundle_built_robot
 from mjtrain.sim.robots.start import find_base
-from mjtrain.sim.robots.urdf.actuators import TIMESTEP_S, choose_actuators, followers, scalar_joints
 from mjtrain.sim.robots.urdf.read import read_urdf
 
 _FAR_M = 100.0
@@ -29,6 +30,11 @@ _FOOT_M = 0.01
 """Geoms that end within this height of the lowest one stand on the ground, in m."""
 
 _FITTED = {"capsule": mujoco.mjtGeom.mjGEOM_CAPSULE, "box": mujoco.mjtGeom.mjGEOM_BOX}
+
+_TIMESTEP_S = 0.002
+"""Physics step of an imported robot, in s."""
+
+_HINGE, _SLIDE = mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value
 
 
 def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
@@ -129,9 +135,9 @@ def _choose_geoms(spec: Any, config: ImportConfig) -> list[str]:
 
 def _complete(spec: Any, config: ImportConfig) -> list[str]:
     """Add what a training needs, in place."""
-    spec.option.timestep = TIMESTEP_S
+    spec.option.timestep = _TIMESTEP_S
     model = spec.compile()
-    if not set(scalar_joints(model)) - followers(model).keys():
+    if not set(_scalar_joints(model)) - _followers(model).keys():
         raise RequestError(f"{spec.modelname}: needs a revolute, continuous or prismatic joint that mimics no other")
     home, pose_notes = _choose_home(model, config)
     lift, feet = _stand(spec, home)
@@ -142,7 +148,7 @@ def _complete(spec: Any, config: ImportConfig) -> list[str]:
         where = "where the lowest geom touches the ground" if feet else "as in the file, because no geom collides"
         pose_notes.append(f"home: the base is at a height of {home[height]:.3f} m, {where}")
     notes = [*pose_notes, *_exclude_touching(spec, model, home)]
-    actuators, actuator_notes = choose_actuators(model, home, config)
+    actuators, actuator_notes = _choose_actuators(model, home, config)
     sites, sensors, sensor_notes = _choose_sensors(model, feet, base)
     complete_robot(
         spec,
@@ -155,7 +161,7 @@ def _complete(spec: Any, config: ImportConfig) -> list[str]:
                 "home": KeyframeConfig(
                     joints={
                         re.escape(model.joint(joint).name): float(home[model.jnt_qposadr[joint]])
-                        for joint in scalar_joints(model)
+                        for joint in _scalar_joints(model)
                     },
                     free_joint="" if height is None else model.joint(base).name,
                     height=None if height is None else float(home[height]),
@@ -167,20 +173,20 @@ def _complete(spec: Any, config: ImportConfig) -> list[str]:
         *notes,
         *actuator_notes,
         *sensor_notes,
-        f"options: physics steps of {TIMESTEP_S:g} s, integrator implicitfast; rotors have no inertia (armature 0)",
+        f"options: physics steps of {_TIMESTEP_S:g} s, integrator implicitfast; rotors have no inertia (armature 0)",
     ]
 
 
 def _choose_home(model: mujoco.MjModel, config: ImportConfig) -> tuple[np.ndarray, list[str]]:
     """Return the home pose, with the base where the file has it. Shape (nq,)."""
     pose, moved = model.qpos0.copy(), []
-    names = {model.joint(joint).name: joint for joint in scalar_joints(model)}
+    names = {model.joint(joint).name: joint for joint in _scalar_joints(model)}
     for name, joint in names.items():
         low, high = model.jnt_range[joint]
         if model.jnt_limited[joint] and not low <= 0 <= high:
             pose[model.jnt_qposadr[joint]] = (low + high) / 2
             moved.append(name)
-    mimics = followers(model)
+    mimics = _followers(model)
     for pattern, value in config.home.items():
         matched = match_names((pattern,), names, "joint")
         own = [name for name in matched if names[name] not in mimics]
@@ -276,3 +282,80 @@ def _choose_sensors(
         sensors[f"{foot}_contact"] = contact
     where = f"on link {imus[0]}" if imus else f"at the frame of link {root}, because no link is named imu"
     return sites, sensors, [f"sensors: {', '.join(sensors)}; the IMU is {where}"]
+
+
+def _scalar_joints(model: mujoco.MjModel) -> list[int]:
+    """Return the hinges and slides."""
+    return [joint for joint in range(model.njnt) if model.jnt_type[joint] in SCALAR_JOINTS]
+
+
+def _followers(model: mujoco.MjModel) -> dict[int, tuple[int, np.ndarray]]:
+    """Return joints that mimic others, with the one that leads and the polynomial."""
+    rows = np.flatnonzero(model.eq_type == mujoco.mjtEq.mjEQ_JOINT.value)
+    return {int(model.eq_obj1id[row]): (int(model.eq_obj2id[row]), model.eq_data[row, :5]) for row in rows}
+
+
+def _choose_actuators(
+    model: mujoco.MjModel, home: np.ndarray, config: ImportConfig
+) -> tuple[dict[str, ActuatorConfig], list[str]]:
+    """Return a position actuator for each joint that moves by itself."""
+    data = mujoco.MjData(model)
+    data.qpos[:] = home
+    mujoco.mj_forward(model, data)
+    inverse = np.zeros((model.nv, model.nv))
+    mujoco.mj_solveM(model, data, inverse, np.eye(model.nv))
+    mimics = _followers(model)
+    actuators, unlimited, softened = {}, [], []
+    for joint in _scalar_joints(model):
+        if joint in mimics:
+            continue
+        name, dof, is_hinge = model.joint(joint).name, int(model.jnt_dofadr[joint]), model.jnt_type[joint] == _HINGE
+        effort = float(model.jnt_actfrcrange[joint, 1]) if model.jnt_actfrclimited[joint] else 0.0
+        if not 0 < effort < math.inf:
+            effort = _guess_effort(model, data, joint)
+            unlimited.append(f"{name} {effort:.3g}")
+        width = float(np.ptp(model.jnt_range[joint])) if model.jnt_limited[joint] else 0.0
+        error = config.full_effort_at if is_hinge else (0.1 * width or 0.05)
+        inertia = 1.0 / float(inverse[dof, dof])
+        kp, stiffest = effort / error, inertia * (0.5 / _TIMESTEP_S) ** 2
+        if kp > stiffest:
+            softened.append(name)
+            kp = stiffest
+        kv = 2 * config.damping_ratio * math.sqrt(kp * inertia)
+        actuators[name] = ActuatorConfig(
+            joints=(re.escape(name),),
+            kp=float(f"{kp:.4g}"),
+            kv=float(f"{kv:.4g}"),
+            force_range=(-effort, effort),
+            ctrl_range=None if model.jnt_limited[joint] or not is_hinge else (-math.pi, math.pi),
+        )
+    kps = [actuator.kp for actuator in actuators.values()]
+    notes = [
+        f"actuators: {count(len(kps), 'position actuator')}, kp {min(kps):.3g} to {max(kps):.3g}: the full effort at "
+        f"{config.full_effort_at:g} rad (--full-effort-at), damped by {config.damping_ratio:g} of critical "
+        "(--damping-ratio); the gains of the robot's own controller are better"
+    ]
+    if unlimited:
+        notes.append(
+            f"actuators: no effort limit in the file, so one was guessed from the weight: {', '.join(unlimited)}"
+        )
+    if softened:
+        notes.append(f"actuators: kp reduced to what physics steps of {_TIMESTEP_S:g} s allow: {', '.join(softened)}")
+    if mimics:
+        names = ", ".join(model.joint(joint).name for joint in mimics)
+        notes.append(f"actuators: none for joints that mimic others: {names}")
+    return actuators, notes
+
+
+def _guess_effort(model: mujoco.MjModel, data: mujoco.MjData, joint: int) -> float:
+    """Guess an effort limit: twice what holds up what hangs on the joint, or a quarter of a robot that stands on it."""
+    body = int(model.jnt_bodyid[joint])
+    below = [b for b in range(model.nbody) if hangs_on(model, b, body)]
+    mass = float(model.body_mass[below].sum())
+    if find_base(model) >= 0:
+        mass = max(mass, float(model.body_mass.sum()) / 4)
+    weight = 2 * mass * 9.81
+    if model.jnt_type[joint] == _SLIDE:
+        return float(f"{max(weight, 1.0):.3g}")
+    reach = max(float(np.linalg.norm(data.xipos[b] - data.xanchor[joint])) for b in below)
+    return float(f"{max(weight * reach, 0.1):.3g}")

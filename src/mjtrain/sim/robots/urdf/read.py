@@ -1,7 +1,9 @@
-"""Read a URDF: MuJoCo does it, once the meshes are where the file says."""
+"""Read a URDF: MuJoCo does it, once the meshes are where the file says and what cannot be meant is refused."""
 
+import math
 import re
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -12,10 +14,22 @@ import mujoco
 
 from mjtrain.config.robot_import import ImportConfig
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.urdf.doubts import check_text, is_lfs_pointer, settle_joints
 
 MESH_SUFFIXES = (".stl", ".obj", ".msh")
 """Meshes that MuJoCo reads."""
+
+_MOVING = ("revolute", "prismatic", "continuous")
+"""Types of joints that may mimic others, and be mimicked."""
+
+_MEASURED = ("origin", "axis", "mass", "inertia", "box", "sphere", "cylinder", "capsule", "mesh", "dynamics", "mimic")
+"""Elements of links and joints whose numbers a robot cannot do without; a limit that is NaN is none."""
+
+_LFS = b"version https://git-lfs"
+
+_TWO_TURNS_RAD = 4 * math.pi
+"""Limits of revolute joints beyond this are probably in degrees, and beyond _NO_LIMIT_RAD none are meant."""
+
+_NO_LIMIT_RAD = 1000.0
 
 
 def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str], list[str]]:
@@ -25,7 +39,7 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str], list[st
         An `mujoco.MjSpec`, the names of its root links, and a line for each thing that was found elsewhere or left out.
     """
     root = _parse(file)
-    check_text(file, root)
+    _check_text(file, root)
     notes = [*_Meshes(file, config).place(root), *_put_on_world(root)]
     extension = root.find("mujoco")
     if extension is None:
@@ -44,7 +58,7 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str], list[st
         if left := [value for value in values if "${" in value or "$(" in value]:
             words = f"has xacro expressions ({left[0]}); expand them first: xacro {file.name} > robot.urdf"
         raise RequestError(f"{file}: {words}") from error
-    notes += settle_joints(root, spec)
+    notes += _settle_joints(root, spec)
     children = {child.get("link") for child in root.findall("joint/child")}
     return spec, [name for link in root.findall("link") if (name := link.get("name", "")) not in children], notes
 
@@ -124,7 +138,7 @@ class _Meshes:
                     name = mesh.get("filename", "")
                     path, is_guess = self._find(name)
                     is_readable = (path or Path(name)).suffix.lower() in MESH_SUFFIXES
-                    if path is not None and is_readable and is_lfs_pointer(path):
+                    if path is not None and is_readable and _is_lfs_pointer(path):
                         raise RequestError(f"{path}: is a pointer of Git LFS, not a mesh; run git lfs pull where it is")
                     if path is None or not is_readable:
                         lost.setdefault("missing" if is_readable else kind, {})[name] = None
@@ -206,3 +220,73 @@ def _split(name: str) -> tuple[str | None, Path]:
 def _count_equal_ends(first: Path, second: Path) -> int:
     pairs = zip(reversed(first.parts), reversed(second.parts), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _check_text(file: Path, root: ET.Element) -> None:
+    """Refuse numbers that are not numbers, names that are given twice, and negative damping."""
+    moving = [joint for joint in root.findall("joint") if joint.get("type") != "fixed"]  # MuJoCo drops fixed ones
+    for tag, elements in (("link", root.findall("link")), ("joint", moving)):
+        for name, times in Counter(element.get("name") for element in elements).items():
+            if name and times > 1:
+                raise RequestError(f"{file}: has {times} {tag}s with the name '{name}'; rename them")
+    for owner in (*root.findall("link"), *root.findall("joint")):
+        for element in (element for element in owner.iter() if element.tag in _MEASURED):
+            for attribute, value in element.attrib.items():
+                if attribute not in ("filename", "joint") and re.search(r"\bnan\b", value, re.IGNORECASE):
+                    raise RequestError(
+                        f"{file}: {owner.tag} {owner.get('name')} has {attribute} '{value}' in its <{element.tag}>; "
+                        "give numbers"
+                    )
+    for joint in moving:
+        for what in ("damping", "friction"):
+            if (value := _number(joint.find("dynamics"), what)) < 0:
+                raise RequestError(f"{file}: joint {joint.get('name')} has {what} {value:g}; give at least 0")
+
+
+def _settle_joints(root: ET.Element, spec: Any) -> Iterator[str]:
+    """Remove ranges that are not finite, and yield lines about limits and mimics that are not as the file has them."""
+    moving = {joint.get("name", ""): joint for joint in root.findall("joint") if joint.get("type") in _MOVING}
+    unlimited, unused, degrees = [], [], []
+    for name, joint in moving.items():
+        limit = joint.find("limit")
+        given = {} if limit is None else limit.attrib
+        words = f"{name} (lower {given.get('lower', 'not given')}, upper {given.get('upper', 'not given')})"
+        if joint.get("type") == "continuous":
+            if _number(limit, "lower") < _number(limit, "upper"):
+                unused.append(words)
+        else:
+            low, high = spec.joint(name).range
+            if not (low < high and math.isfinite(high - low)):
+                spec.joint(name).range = (0, 0)
+                unlimited.append(words)
+            elif joint.get("type") == "revolute" and _TWO_TURNS_RAD < max(-low, high) < _NO_LIMIT_RAD:
+                degrees.append(words)
+        mimic = joint.find("mimic")
+        if mimic is not None and (leader := mimic.get("joint", "")) not in moving:
+            yield (
+                f"mimics: {name} moves by itself, because {leader}, which it mimics, is not the name of a revolute, "
+                "continuous or prismatic joint"
+            )
+    if unlimited:
+        yield f"ranges: no limits, because lower is not below upper, or one is not finite: {', '.join(unlimited)}"
+    if unused:
+        yield f"ranges: no limits, because they are continuous; revolute ones have limits: {', '.join(unused)}"
+    if degrees:
+        yield f"ranges: more than two turns, as if in degrees; they are used in rad: {', '.join(degrees)}"
+
+
+def _is_lfs_pointer(path: Path) -> bool:
+    """Whether a file is what Git LFS leaves in place of one that it has not fetched."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(_LFS)) == _LFS
+    except OSError:  # MuJoCo says so when it reads the mesh
+        return False
+
+
+def _number(element: ET.Element | None, attribute: str) -> float:
+    """Return a number of a file; NaN, which compares with nothing, where it has none."""
+    try:
+        return math.nan if element is None else float(element.get(attribute, ""))
+    except ValueError:
+        return math.nan
