@@ -18,7 +18,7 @@ from mjtrain.motion.motion import Motion, make_motion
 from mjtrain.motion.report import report_motion
 from mjtrain.motion.skeleton import Skeleton, load_skeleton
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.forward_kinematics import ForwardKinematics
+from mjtrain.sim.robots.kinematics import ForwardKinematics
 from mjtrain_tasks import humanoid_track, quadruped_track
 from mjtrain_tasks.models import CARTPOLE, HUMANOID, QUADRUPED
 

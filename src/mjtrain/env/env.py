@@ -28,7 +28,7 @@ from mjtrain.env.terminations import Curriculum, Rewards, Successes, Termination
 from mjtrain.env.undisturbed import preserving_state
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import Engine, State
-from mjtrain.sim.robots.forward_kinematics import BodyStates, ForwardKinematics
+from mjtrain.sim.robots.kinematics import BodyStates, ForwardKinematics
 
 _Found = TypeVar("_Found")
 

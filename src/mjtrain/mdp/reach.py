@@ -111,7 +111,7 @@ def inverse_kinematics(
             the world's frame on the same body.
     """
     from mjtrain.env.actions import actions_that_set, find_position_actuators
-    from mjtrain.sim.robots.forward_kinematics import ForwardKinematics
+    from mjtrain.sim.robots.kinematics import ForwardKinematics
     from mjtrain.sim.robots.limbs import find_joints, find_tool  # imports MuJoCo, which a help page does not need
 
     model, qpos = env.engine.model, env.state.qpos

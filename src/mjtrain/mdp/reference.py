@@ -17,7 +17,7 @@ from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
-    from mjtrain.sim.robots.forward_kinematics import BodyStates
+    from mjtrain.sim.robots.kinematics import BodyStates
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

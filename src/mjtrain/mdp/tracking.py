@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mjtrain.env.core import SharedSum
     from mjtrain.env.env import Env
     from mjtrain.env.events import Worlds
-    from mjtrain.sim.robots.forward_kinematics import BodyStates
+    from mjtrain.sim.robots.kinematics import BodyStates
 
 _MOVED: WeakKeyDictionary[BodyStates, dict[tuple[str, int], dict[str, torch.Tensor]]] = WeakKeyDictionary()
 """References as they are moved to the robot, by the state of its bodies, command and frames ahead."""

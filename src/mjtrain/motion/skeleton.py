@@ -8,7 +8,7 @@ from mjtrain.config import RobotConfig
 from mjtrain.motion.motion import Motion, make_motion
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
-from mjtrain.sim.robots.forward_kinematics import BodyStates, ForwardKinematics
+from mjtrain.sim.robots.kinematics import BodyStates, ForwardKinematics
 from mjtrain.sim.robots.mirror import find_mirror
 from mjtrain.sim.robots.model import load_model, robot_only
 from mjtrain.sim.robots.read_layout import make_layout

@@ -16,7 +16,7 @@ from mjtrain.sim.engines.base import Engine
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.engines.native_on_device import NativeOnDevice
 from mjtrain.sim.engines.warp import WarpEngine
-from mjtrain.sim.robots.forward_kinematics import ForwardKinematics
+from mjtrain.sim.robots.kinematics import ForwardKinematics
 from support.models import ALL
 from support.scenes import HANGING
 

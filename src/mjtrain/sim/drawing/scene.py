@@ -25,14 +25,8 @@ _NO_COLOR = (0.5, 0.5, 0.5, 1.0)
 """Colour of a geom whose file gives none; MuJoCo then takes the material's."""
 
 _SHAPES = {
-    mujoco.mjtGeom.mjGEOM_PLANE.value: "plane",
-    mujoco.mjtGeom.mjGEOM_HFIELD.value: "hfield",
-    mujoco.mjtGeom.mjGEOM_SPHERE.value: "sphere",
-    mujoco.mjtGeom.mjGEOM_CAPSULE.value: "capsule",
-    mujoco.mjtGeom.mjGEOM_ELLIPSOID.value: "ellipsoid",
-    mujoco.mjtGeom.mjGEOM_CYLINDER.value: "cylinder",
-    mujoco.mjtGeom.mjGEOM_BOX.value: "box",
-    mujoco.mjtGeom.mjGEOM_MESH.value: "mesh",
+    getattr(mujoco.mjtGeom, f"mjGEOM_{name.upper()}").value: name
+    for name in ("plane", "hfield", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh")
 }
 
 

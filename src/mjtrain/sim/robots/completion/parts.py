@@ -160,34 +160,17 @@ def _check_free(flag: str, name: str, kind: str, parts: Any) -> None:
 
 
 _WORDS = {
-    "integrator": {
-        "Euler": mujoco.mjtIntegrator.mjINT_EULER,
-        "RK4": mujoco.mjtIntegrator.mjINT_RK4,
-        "implicit": mujoco.mjtIntegrator.mjINT_IMPLICIT,
-        "implicitfast": mujoco.mjtIntegrator.mjINT_IMPLICITFAST,
-    },
-    "solver": {
-        "PGS": mujoco.mjtSolver.mjSOL_PGS,
-        "CG": mujoco.mjtSolver.mjSOL_CG,
-        "Newton": mujoco.mjtSolver.mjSOL_NEWTON,
-    },
-    "cone": {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC},
-    "jacobian": {
-        "dense": mujoco.mjtJacobian.mjJAC_DENSE,
-        "sparse": mujoco.mjtJacobian.mjJAC_SPARSE,
-        "auto": mujoco.mjtJacobian.mjJAC_AUTO,
-    },
+    "integrator": (mujoco.mjtIntegrator, "mjINT_"),
+    "solver": (mujoco.mjtSolver, "mjSOL_"),
+    "cone": (mujoco.mjtCone, "mjCONE_"),
+    "jacobian": (mujoco.mjtJacobian, "mjJAC_"),
 }
-_DISABLE = {
-    name.removeprefix("mjDSBL_").lower(): value
-    for name, value in mujoco.mjtDisableBit.__members__.items()
-    if name.startswith("mjDSBL_")
-}
-_ENABLE = {
-    name.removeprefix("mjENBL_").lower(): value
-    for name, value in mujoco.mjtEnableBit.__members__.items()
-    if name.startswith("mjENBL_")
-}
+"""Options that are words, which MuJoCo has in capitals behind a prefix."""
+
+_DISABLE, _ENABLE = (
+    {name.removeprefix(prefix).lower(): bit for name, bit in bits.__members__.items() if name.startswith(prefix)}
+    for bits, prefix in ((mujoco.mjtDisableBit, "mjDSBL_"), (mujoco.mjtEnableBit, "mjENBL_"))
+)
 
 
 def set_options(spec: Any, config: OptionConfig) -> None:
@@ -196,7 +179,10 @@ def set_options(spec: Any, config: OptionConfig) -> None:
         value = getattr(config, name)
         if value is None or name in ("enable", "disable"):
             continue
-        setattr(spec.option, name, _WORDS[name][value] if name in _WORDS else value)
+        if name in _WORDS:
+            words, prefix = _WORDS[name]
+            value = words.__members__[prefix + value.upper()]
+        setattr(spec.option, name, value)
     for name in config.disable:
         _switch(spec.option, "disable", name, on=False)
     for name in config.enable:
