@@ -68,8 +68,8 @@ WALLS = {
     "torchrunx": {"launcher/job/torchrunx_adapter.py"},
     "rsl_rl": {"learning/rsl_rl"},
     "tensordict": {"learning/rsl_rl"},
-    "gymnasium": {"gymnasium", "env/external/gymnasium_worlds.py", "evaluation/playing/record_minari.py"},
-    "minari": {"evaluation/playing/record_minari.py"},
+    "gymnasium": {"gymnasium", "env/external/gymnasium_worlds.py", "evaluation/playing/record_dataset.py"},
+    "minari": {"evaluation/playing/record_dataset.py"},
     "mjlab": {"env/external/mjlab_task.py"},
     "mujoco": {
         "deployment/simulated_drives.py",

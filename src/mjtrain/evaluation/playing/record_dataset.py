@@ -3,6 +3,7 @@
 import inspect
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from mjtrain.config import PlayConfig
 from mjtrain.env.cameras import list_channels
 from mjtrain.env.env import Env
 from mjtrain.evaluation.episodes import resolve_run_size
-from mjtrain.evaluation.playing.trajectories import Trajectory, record_episodes
+from mjtrain.evaluation.playing.trajectories import STATE, Trajectory, record_episodes
 from mjtrain.mdp.observations import camera
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError, require
@@ -93,9 +94,7 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
 def _make_writer(out: Path, config: PlayConfig, player: "Player") -> Callable[[int, Trajectory], dict[str, Any]]:
     """Return what writes an episode, given its number, and says where it is."""
     if config.record_format == "minari":
-        from mjtrain.evaluation.playing.record_minari import MinariFiles
-
-        return MinariFiles(out, player.env, f"{player.run.task}, episodes of mjtrain's policy {player.policy_name}").add
+        return _make_minari_writer(out, player)
 
     def add(number: int, episode: Trajectory) -> dict[str, Any]:
         name = f"episode_{number:05d}.npz"
@@ -103,6 +102,58 @@ def _make_writer(out: Path, config: PlayConfig, player: "Player") -> Callable[[i
         np.savez_compressed(file, allow_pickle=False, **_contents(episode))  # pyright: ignore[reportArgumentType]
         write_whole(out / name, file.getvalue())
         return {"file": name}
+
+    return add
+
+
+def _make_minari_writer(out: Path, player: "Player") -> Callable[[int, Trajectory], dict[str, Any]]:
+    """Return the same for a data set of Minari in `out`/data, which `minari.load_dataset` finds below its parent."""
+    import minari  # pyright: ignore[reportMissingImports]
+    from gymnasium import spaces
+    from minari.data_collector import EpisodeBuffer  # pyright: ignore[reportMissingImports]
+    from minari.dataset.minari_storage import MinariStorage  # pyright: ignore[reportMissingImports]
+
+    def make_space(values: Any) -> spaces.Box:
+        dtype = values[:0].cpu().numpy().dtype
+        low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
+        return spaces.Box(low, high, tuple(values.shape[1:]), dtype.type)
+
+    (out / "data").mkdir(parents=True)
+    storage = MinariStorage.new(
+        out / "data",
+        observation_space=spaces.Dict({group: make_space(values) for group, values in player.env.observe().items()}),
+        action_space=spaces.Box(-np.inf, np.inf, (player.env.num_actions,), np.float32),
+        jpeg_encoding=False,
+    )
+    storage.update_metadata(
+        {
+            "dataset_id": out.name if re.search(r"-v\d+$", out.name) else f"{out.name}-v0",
+            "minari_version": minari.__version__,
+            "description": f"{player.run.task}, episodes of mjtrain's policy {player.policy_name}",
+        }
+    )
+
+    def add(number: int, episode: Trajectory) -> dict[str, Any]:
+        arrays = episode.arrays
+        truncations = arrays["truncated"].copy()
+        truncations[-1] |= not arrays["terminated"][-1]  # also where the recording ended first
+        # HDF5 cannot have chunks of columns that do not exist, such as `act` of a robot without activations.
+        infos = {name: arrays[name] for name in ("time", "reward_terms", *STATE) if arrays[name].size}
+        infos |= {name: values for name, values in arrays.items() if name.startswith("commands/")}
+        buffer = EpisodeBuffer(
+            id=number,
+            observations={
+                group: np.concatenate([arrays[f"observations/{group}"], last[None]])
+                for group, last in episode.last.items()
+            },
+            actions=arrays["actions"],
+            rewards=arrays["rewards"],
+            terminations=arrays["terminated"],
+            truncations=truncations,
+            infos=infos,
+        )
+        storage.update_episodes([buffer])
+        return {"episode": number}
 
     return add
 
