@@ -44,10 +44,7 @@ def main(argv: list[str]) -> None:
 
 
 def write_project(name: str, parent: Path) -> tuple[Path, str]:
-    """Write a project: a package with a robot, a task that is registered by its entry point, a test and a README.
-
-    Package and task are named after the project. Returns its folder, absolute, and the name of the task.
-    """
+    """Write a project with a package and a task that are named after it; return its folder and the task's name."""
     package = name.lower().replace("-", "_")
     if re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", package) is None or keyword.iskeyword(package):
         raise RequestError(

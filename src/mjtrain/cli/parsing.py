@@ -47,12 +47,7 @@ def without_rare() -> Iterator[None]:
 
 
 def parse(config_type: type[ConfigT], args: Sequence[str], *, prog: str, default: Any = None, **kwargs: Any) -> ConfigT:
-    """Read a config from arguments.
-
-    Raises:
-        RequestError: The arguments are wrong; one line says how.
-        SystemExit: Help was asked for and printed.
-    """
+    """Read a config from arguments; help that was asked for is printed, and ends the process."""
     if default is None and dataclasses.is_dataclass(config_type):
         FLAT_CONFIGS.add(config_type)
     return _run_tyro(config_type, args, prog, default, kwargs)

@@ -60,12 +60,7 @@ def main(argv: list[str]) -> None:
 
 
 def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
-    """Read a task and its flags.
-
-    Raises:
-        RequestError: The task or the flag does not exist, or a value is of another type.
-        SystemExit: Help was asked for and printed.
-    """
+    """Read a task and its flags; help that was asked for is printed, and ends the process."""
     from mjtrain.api import make_train_config
 
     task, *args = argv

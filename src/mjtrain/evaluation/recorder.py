@@ -29,8 +29,7 @@ class Recorder:
 
         Args:
             qpos: Positions of the worlds, live. Shape (num_envs, nq).
-            step_dt: Env step, in seconds.
-            length_s: Length of a clip, in seconds of simulated time.
+            length_s: Length of a clip, in simulated time.
             images: Camera images of the worlds, live. Shape (num_envs, channels, height, width) each.
             ghost: ghost(world) -> positions that the world should have now. Shape (nq,).
         """

@@ -23,10 +23,8 @@ _STEP_S, _HELD_S = 0.02, 2.0
 def check_robot(file: Path, *, keyframe: str = "") -> list[str]:
     """Check an MJCF file as a training would, and hold the pose of a keyframe for two seconds.
 
-    The keyframe is by default home, or else the reference pose.
-
-    Returns:
-        Lines: what the robot has, how it held the pose, and what is probably not meant.
+    The keyframe is by default home, or else the reference pose. Returned are lines: what the robot has, how it held the
+    pose, and what is probably not meant.
     """
     robot = RobotConfig(file=str(file), keyframe=keyframe)
     model = load_model(robot_only(robot))

@@ -79,9 +79,7 @@ class ScalingStudy:
 def run_study(study: ScalingStudy) -> list[ScalingPoint]:
     """Train once per number of ranks and of environments per rank; both modes share the runs that they have in common.
 
-    Raises:
-        RequestError: A run was refused, or the environments cannot be split.
-        RuntimeError: A run failed; the message is its standard error.
+    Where a run failed, a RuntimeError has its standard error.
     """
     given = name_flags(study.train_flags)
     sizes = ("num-envs", "num-envs-total", "max-iterations", "total-env-steps")

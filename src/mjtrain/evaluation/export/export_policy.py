@@ -48,14 +48,10 @@ def find_run_to_export(place: str, checkpoint: str | None, log_root: str, *, tru
 
 
 def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observations: int) -> ExportedPolicy:
-    """Write a policy's files, and verify them before they replace earlier ones.
+    """Write a policy's files, which replace those of an earlier export, all or none.
 
-    Args:
-        out: Folder, created if it is missing. The files of an earlier export are replaced, all or none.
-        num_observations: Number of recorded observations on which the files must give the actions of the policy.
-
-    Raises:
-        RuntimeError: A file gives other actions than the policy; nothing was written.
+    On `num_observations` recorded observations the files must give the actions of the policy. Otherwise nothing is
+    written, and a RuntimeError is raised.
     """
     from mjtrain.evaluation.export import networks
     from mjtrain.evaluation.export.metadata import describe_policy, list_image_inputs, to_text

@@ -65,13 +65,9 @@ def view_with_motion(described: dict[str, Any]) -> FieldView:
 
 
 def make_field_keys(described: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Write the keys that are true of a policy.
+    """Return the keys that are true of a policy, from its metadata; and why each that is left out would be false.
 
-    Args:
-        described: Its metadata. `joint_names` are its hinges and slides.
-
-    Returns:
-        The keys with their values; and for each key that is left out, why it would be false.
+    `joint_names` are its hinges and slides.
     """
     joints = _joint_names(described)
     keys = {

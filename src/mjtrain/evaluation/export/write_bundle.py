@@ -38,17 +38,13 @@ def write_bundle(
     figures: dict[str, Any] | None,
     license_name: str | None,
 ) -> None:
-    """Write a bundle into a new, empty folder.
+    """Write a bundle into a new, empty folder; a RuntimeError says that a file gives other actions than the policy.
 
     Args:
         context: On the CPU.
         observations: On how many the ONNX file is verified.
-        figures: What `play` measured of it; None for no figures.
-        license_name: SPDX identifier for the card; None for none.
-
-    Raises:
-        RequestError: It cannot be exported, or needs files that must not be in a bundle.
-        RuntimeError: A file gives other actions than the policy.
+        figures: What `play` measured of it.
+        license_name: SPDX identifier for the card.
     """
     assert run.run_dir is not None
     assert run.checkpoint is not None

@@ -72,11 +72,7 @@ def find_task_to_play(task: TaskConfig, config: PlayConfig) -> TrainedRun:
 
 
 def with_other_env(run: TrainedRun, env: AnyEnvConfig) -> TrainedRun:
-    """Return a run that is played in another environment.
-
-    Raises:
-        RequestError: It has a problem that the run did not record.
-    """
+    """Return a run that is played in another environment, which must have no problem that the run did not record."""
     env, _ = resolve_motions(env)
     problems = find_term_problems(env) if isinstance(env, EnvConfig) else []
     # A run was trained with what it recorded, and its notices name that, see `trained_run`.

@@ -38,12 +38,10 @@ class Player(PolicyPlayer):
         policy: PolicyName | str = "trained",
         held: tuple[str, tuple[float, ...]] | None = None,
     ) -> None:
-        """Build the environment and load the policy.
+        """Build the environment of a run, unchanged (see `eval_config.to_eval_config`), and load the policy.
 
         Args:
-            run: What to play; its env is used unchanged, see `eval_config.to_eval_config`.
-            policy: What acts: zero for zeros, random for random actions (uniform in [-1, 1]), else the network of the
-                run.
+            policy: What acts: zero, random (uniform in [-1, 1]), else the network of the run.
             held: A command term, and the values of its controls; None leaves all commands to chance.
         """
         super().__init__(_make_env(context, run, num_envs, engine), None)
@@ -62,10 +60,7 @@ class Player(PolicyPlayer):
             self._take(content, run.checkpoint)
 
     def load(self, checkpoint: Path) -> None:
-        """Load other weights into the same networks.
-
-        Where they do not fit, or are of another task, it raises a RequestError and changes nothing.
-        """
+        """Load other weights into the same networks; a RequestError changes nothing."""
         self._take(self._read(checkpoint), checkpoint)
 
     def _read(self, checkpoint: Path) -> dict[str, Any]:
@@ -204,9 +199,6 @@ class TrainedPolicy:
 
         Returns:
             By observation term, in its unit: shape (num_envs, size), on the policy's device.
-
-        Raises:
-            RequestError: The policy was trained without.
         """
         if self._estimates is None:
             flag = "--agent.algorithm.auxiliary-cfg.group"

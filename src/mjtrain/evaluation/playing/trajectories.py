@@ -116,11 +116,7 @@ def _copy(values: torch.Tensor) -> np.ndarray:
 def record_motion(
     context: RankContext, run: TrainedRun, held: tuple[str, tuple[float, ...]] | None, settle_s: float, length_s: float
 ) -> Motion:
-    """Let a policy act in one world, and return its positions after each env step, from the origin on.
-
-    Args:
-        held: See `Player`.
-    """
+    """Let a policy act in one world, and return its positions after each env step, from the origin on."""
     if not isinstance(run.env, EnvConfig):
         _ = run.own_env  # says that there is nothing to record
     for flag, value, least in (("--settle-s", settle_s, 0.0), ("--length-s", length_s, 0.04)):

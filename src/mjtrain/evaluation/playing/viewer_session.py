@@ -112,7 +112,6 @@ def to_poses(command: np.ndarray, free_joint: str, qpos: np.ndarray, kinematics:
         command: Positions in m, quaternions, or both and more. Shape (rows, size).
         free_joint: Joint of the object that a quaternion is for.
         qpos: State of the worlds. Shape (rows, nq).
-        kinematics: Of the same model.
     """
     if command.shape[1] == 3:
         return np.hstack([command, np.tile([1.0, 0.0, 0.0, 0.0], (len(command), 1))])

@@ -87,12 +87,7 @@ class WebViewer:
     """Serves a page that shows and controls one session; all visitors share it."""
 
     def __init__(self, session: ViewerSession, *, host: str, port: int) -> None:
-        """Start the server.
-
-        Args:
-            host: Address to listen on; a loopback address accepts connections from this machine only.
-            port: Where to listen; the next free one if it is taken.
-        """
+        """Start the server, on the next free port if this one is taken."""
         self._session = session
         driver = _make_driver(session)
         self.steers = driver is not None
