@@ -124,7 +124,12 @@ def main(argv: list[str]) -> None:
 
     policy = DeployedPolicy(find_policy(str(open_bundle(place)) if is_place(place) else place))
     if options.realtime:
-        _ask_for_realtime()
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        except OSError as error:
+            raise RequestError(
+                f"--realtime: {error.strerror}; it needs CAP_SYS_NICE or a limit by ulimit -r"
+            ) from error
     with contextlib.ExitStack() as stack:
         operator = stack.enter_context(open_operator(options.drive, options.gamepad))
         commands, process = Commands(policy.metadata, options.command, operator), None
@@ -245,13 +250,6 @@ def _check(options: Options) -> None:
         raise RequestError(
             f"--address {options.address}: is not for --robot mujoco; choose --robot udp, unitree-go2 or unitree-g1"
         )
-
-
-def _ask_for_realtime() -> None:
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    except OSError as error:
-        raise RequestError(f"--realtime: {error.strerror}; it needs CAP_SYS_NICE or a limit by ulimit -r") from error
 
 
 def _split_address(address: str) -> tuple[str, int]:

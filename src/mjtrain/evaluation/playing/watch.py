@@ -120,9 +120,9 @@ def _run_viewer(session: "ViewerSession", config: PlayConfig) -> None:
         write_to_stderr(f"viewer: {KEYS}")
         run_native_viewer(session)
         return
-    from mjtrain.evaluation.playing.web_viewer import DRIVE_PATH, WebViewer
+    from mjtrain.evaluation.playing.web_viewer import WebViewer
 
     viewer = WebViewer(session, host=config.viewer_host, port=config.viewer_port)
-    drive = f"; {viewer.address}{DRIVE_PATH} steers by keys or a gamepad" if viewer.steers else ""
+    drive = f"; {viewer.drive_address} steers by keys or a gamepad" if viewer.drive_address else ""
     write_to_stderr(f"viewer: {viewer.address} (Ctrl-C ends){drive}")
     viewer.run()

@@ -33,7 +33,7 @@ _IDLE_S = 0.002
 Driver = Callable[[Any, Any], Any]
 """Takes a connection and a request, and returns a response, or None for a request of another page."""
 
-DRIVE_PATH = "/drive"
+_DRIVE_PATH = "/drive"
 
 _HEADER = "X-Mjtrain-Drive"
 """Only a page of the same origin can send it: for others a browser asks the server first, which refuses."""
@@ -89,14 +89,15 @@ class WebViewer:
     def __init__(self, session: ViewerSession, *, host: str, port: int) -> None:
         """Start the server, on the next free port if this one is taken."""
         self._session = session
-        driver = _make_driver(session)
-        self.steers = driver is not None
-        """Whether there is a page that steers the robot."""
+        steers = isinstance(session, PolicySession) and session.steering is not None
+        driver = partial(_answer_drive_page, session) if steers else None
         self._server = serve_page(host, port, driver)
         self._server.gui.configure_theme(show_logo=False, show_share_button=False)
         self._server.gui.main_panel.dock_right()
         self.address = f"http://{name_in_url(host)}:{self._server.get_port()}"
         """URL of the page."""
+        self.drive_address = f"{self.address}{_DRIVE_PATH}" if steers else ""
+        """URL of the page that steers the robot; empty if nothing can be steered."""
         self._problem = ""
         self._redraw = threading.Event()
         self._redraw.set()
@@ -255,19 +256,16 @@ def _spread(num_worlds: int, distance_m: float) -> np.ndarray:
     return distance_m * np.stack([world % columns, world // columns, np.zeros(num_worlds)], axis=1)
 
 
-def _make_driver(session: ViewerSession) -> Driver | None:
-    """Return what answers the requests of the page; None where nothing can be steered."""
-    if not isinstance(session, PolicySession) or session.steering is None:
-        return None
-    return partial(_answer_drive_page, session)
-
-
 def _answer_drive_page(session: PolicySession, connection: Any, request: Any) -> Any:
     parts = urlsplit(request.path)
-    if parts.path != DRIVE_PATH:
+    if parts.path != _DRIVE_PATH:
         return None
     if not parts.query:
-        response = connection.respond(http.HTTPStatus.OK, _drive_page())
+        page = _DRIVE_PAGE
+        words = {"HELP": HELP, "PATH": _DRIVE_PATH, "HEADER": _HEADER, "KEYS": "".join(KEYS) + REST_KEY}
+        for name, value in words.items():
+            page = page.replace(name, value)
+        response = connection.respond(http.HTTPStatus.OK, page)
         del response.headers["Content-Type"]
         response.headers["Content-Type"] = "text/html; charset=utf-8"
         return response
@@ -291,11 +289,3 @@ def _read_sticks(text: str) -> list[float] | None:
     except ValueError:
         return None
     return sticks if len(sticks) == len(KEYS) and all(map(math.isfinite, sticks)) else None
-
-
-def _drive_page() -> str:
-    words = {"HELP": HELP, "PATH": DRIVE_PATH, "HEADER": _HEADER, "KEYS": "".join(KEYS) + REST_KEY}
-    page = _DRIVE_PAGE
-    for name, value in words.items():
-        page = page.replace(name, value)
-    return page

@@ -125,7 +125,10 @@ class RunningTrial:
         self._read_metrics()
         is_late = not has_ended and time.monotonic() > self._deadline_s
         if is_late and not self._is_stopping:
-            self._fail(self._describe_hang())
+            hang = f"no iteration for {self._plan.options.stall_timeout_s:g} s (--stall-timeout-s)"
+            if self._is_starting:
+                hang = f"no new iteration within {self._plan.start_timeout_s:g} s of its start (--start-timeout-s)"
+            self._fail(hang)
         if is_late or has_ended:
             self._end_run(process)
 
@@ -217,11 +220,6 @@ class RunningTrial:
         deadline_s = time.monotonic() + self._plan.options.stall_timeout_s
         self._is_starting = self._is_starting and self.iteration <= self._iterations_before
         self._deadline_s = max(self._deadline_s, deadline_s) if self._is_starting else deadline_s
-
-    def _describe_hang(self) -> str:
-        if self._is_starting:
-            return f"no new iteration within {self._plan.start_timeout_s:g} s of its start (--start-timeout-s)"
-        return f"no iteration for {self._plan.options.stall_timeout_s:g} s (--stall-timeout-s)"
 
     def _stop_run(self) -> None:
         if self._process is not None and not self._is_stopping:
