@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mjtrain.cli import train
-from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, join_repeated
+from mjtrain.cli.parsing import add_named_parts, expand_robot_file, join_repeated
 from mjtrain.config import CameraConfig, GymnasiumConfig, MirrorConfig, RobotConfig, SensorConfig, to_plain
 from mjtrain.env.catalog import load_task
 

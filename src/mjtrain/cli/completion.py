@@ -9,9 +9,8 @@ import tyro
 
 from mjtrain.cli import check_robot, doctor, export, init, list_tasks, plot, runs, scaling, sweep, train
 from mjtrain.cli.command import command
-from mjtrain.cli.env_flags import with_env
 from mjtrain.cli.main import COMMANDS
-from mjtrain.cli.parsing import parse
+from mjtrain.cli.parsing import parse, with_env
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, TaskConfig
 from mjtrain.config.robot_import import ImportConfig
 from mjtrain.runtime.errors import RequestError

@@ -251,7 +251,7 @@ def _play(args: list[str]) -> None:
     skeleton = _skeleton(options)
     if skeleton is None:
         raise RequestError("a motion can only be shown on a robot; give --task or --robot")
-    from mjtrain.evaluation.playing.watch import check_viewer, show_motion
+    from mjtrain.evaluation.playing.evaluate import check_viewer, show_motion
     from mjtrain.motion.files import read_motion
     from mjtrain.runs.motion_places import find_motion
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.cli.command import command, take_first
-from mjtrain.cli.env_flags import add_named_parts, expand_robot_file, with_env
-from mjtrain.cli.parsing import parse, parse_known
+from mjtrain.cli.parsing import add_named_parts, expand_robot_file, parse, parse_known, with_env
 from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.config.type_check import find_option_problems
 from mjtrain.runtime.errors import RequestError
@@ -41,8 +40,14 @@ def main(argv: list[str]) -> None:
         PlayConfig, [arg for arg in args if arg != "--help-all"], prog=f"play {task}", description=DESCRIPTION
     )
     from mjtrain.api import measure_run, play_launch
-    from mjtrain.evaluation.playing.evaluate import find_run_to_play, find_values_beyond, with_other_env
-    from mjtrain.evaluation.playing.watch import check_viewer, replay, watch
+    from mjtrain.evaluation.playing.evaluate import (
+        check_viewer,
+        find_run_to_play,
+        find_values_beyond,
+        replay,
+        watch,
+        with_other_env,
+    )
     from mjtrain.launcher import launch
 
     check_viewer(config)

@@ -10,8 +10,15 @@ from typing import Annotated
 import tyro
 
 from mjtrain.cli.command import command
-from mjtrain.cli.env_flags import add_named_parts, expand_agent_flags, expand_robot_file, join_repeated, with_env
-from mjtrain.cli.parsing import parse, without_rare
+from mjtrain.cli.parsing import (
+    add_named_parts,
+    expand_agent_flags,
+    expand_robot_file,
+    join_repeated,
+    parse,
+    with_env,
+    without_rare,
+)
 from mjtrain.config import AgentConfig, EnvConfig, LaunchConfig, RunConfig, TrainConfig
 from mjtrain.runtime.errors import RequestError
 

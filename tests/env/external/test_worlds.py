@@ -16,7 +16,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.cli.env_flags import add_named_parts
+from mjtrain.cli.parsing import add_named_parts
 from mjtrain.config import AgentConfig, GymnasiumConfig, TaskConfig, VecEnvConfig
 from mjtrain.env.catalog import folder_name, is_same_task, load_task
 from mjtrain.env.external.env import ForeignEnv, make_foreign_env

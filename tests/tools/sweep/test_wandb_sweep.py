@@ -8,7 +8,7 @@ import pytest
 import yaml
 from wandb.sdk.launch.sweeps import utils
 
-from mjtrain.cli.env_flags import expand_agent_flags
+from mjtrain.cli.parsing import expand_agent_flags
 from mjtrain.cli.sweep import main
 from support.commands import run
 

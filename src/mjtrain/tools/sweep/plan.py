@@ -270,7 +270,7 @@ def _add_flags(options: SweepOptions, config: TrainConfig, metric: str) -> tuple
 
 
 def write_wandb_sweep(plan: SweepPlan, path: Path) -> None:
-    """Write a new file for `wandb sweep`, whose agents pass settings as `mjtrain.cli.env_flags` reads them."""
+    """Write a new file for `wandb sweep`, whose agents pass settings as `mjtrain.cli.parsing` reads them."""
     content = _describe_sweep(plan)
     try:
         with path.open("x") as file:
