@@ -55,8 +55,7 @@ def main(argv: list[str]) -> None:
 def _write(place: str, options: Options, folder: Path) -> None:
     from mjtrain.api import play, print_notices
     from mjtrain.config import LaunchConfig
-    from mjtrain.evaluation.export.export_policy import find_run_to_export
-    from mjtrain.evaluation.export.write_bundle import check_run, write_bundle
+    from mjtrain.evaluation.export.export_policy import check_run, find_run_to_export, write_bundle
     from mjtrain.launcher import launch
 
     for name in ("episodes", "observations"):

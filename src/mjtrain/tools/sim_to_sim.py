@@ -18,8 +18,9 @@ from mjtrain.deployment.simulated_steps import SteppedRobot
 from mjtrain.env.env import Env
 from mjtrain.evaluation.episodes import Episode, PolicyPlayer, play_episodes, resolve_run_size
 from mjtrain.evaluation.eval_config import UNFINISHED
-from mjtrain.evaluation.export.export_policy import ONNX, export_policy
+from mjtrain.evaluation.export.export_policy import export_policy
 from mjtrain.evaluation.playing.player import Player
+from mjtrain.runs.bundle import ONNX
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.rank import RankContext

@@ -10,7 +10,7 @@ import pytest
 from mjtrain.cli.play import main
 from mjtrain.config import RobotConfig
 from mjtrain.env.catalog import load_task
-from mjtrain.evaluation.playing.replay import ReplaySession, load_dump
+from mjtrain.evaluation.playing.viewer_session import ReplaySession, load_dump
 from mjtrain.evaluation.playing.web_viewer import WebViewer
 from mjtrain.runtime.errors import RequestError
 from support.machine import patience

@@ -226,7 +226,7 @@ def watch(context: RankContext, run: TrainedRun, config: PlayConfig) -> None:
 
 def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
     """Show a NaN dump in a viewer, or describe it in lines; arguments as for `evaluate.measure`."""
-    from mjtrain.evaluation.playing.replay import ReplaySession, check_dump, describe_dump, load_dump
+    from mjtrain.evaluation.playing.viewer_session import ReplaySession, check_dump, describe_dump, load_dump
     from mjtrain.sim.robots.kinematics import Kinematics
 
     assert config.replay is not None
@@ -241,7 +241,7 @@ def replay(_: RankContext, run: TrainedRun, config: PlayConfig) -> list[str]:
 
 def show_motion(path: Path, motion: "Motion", skeleton: "Skeleton", config: PlayConfig) -> None:
     """Show a reference motion in a viewer until the viewer is closed or a signal arrives."""
-    from mjtrain.evaluation.playing.replay import Dump, ReplaySession
+    from mjtrain.evaluation.playing.viewer_session import Dump, ReplaySession
     from mjtrain.motion.report import report_motion
     from mjtrain.sim.robots.model import list_grounds, robot_only
 

@@ -11,8 +11,7 @@ import viser
 from mjviser import ViserMujocoScene
 
 from mjtrain.evaluation.playing.policy_session import SPEEDS, PolicySession
-from mjtrain.evaluation.playing.replay import ReplaySession
-from mjtrain.evaluation.playing.viewer_session import ViewerSession
+from mjtrain.evaluation.playing.viewer_session import ReplaySession, ViewerSession
 from mjtrain.sim.drawing.video import CameraStream, scale, to_picture
 
 _IMAGE_SIZE = 256
