@@ -96,15 +96,11 @@ def main(argv: list[str]) -> None:
         if not in_short or not _is_hidden(finding):
             print(format_finding(finding), flush=True)
 
-    of_launch = {field.name for field in fields(LaunchConfig)}
-    question = Question(
-        launch=LaunchConfig(**{name: value for name, value in vars(options).items() if name in of_launch}),
-        log_root=options.log_root,
-        checkpoint_url=options.checkpoint_url,
-        video=options.video,
-        skip=options.skip,
-        timeout_s=options.timeout_s,
+    given = vars(options)
+    launch, others = (
+        {f.name: given[f.name] for f in fields(kind) if f.name in given} for kind in (LaunchConfig, Question)
     )
+    question = Question(launch=LaunchConfig(**launch), **others)
     in_short = not options.all and has_several_hosts(question.launch)
     try:
         leads = run_doctor(question, show)

@@ -65,21 +65,10 @@ def parse(config_type: type[ConfigT], args: Sequence[str], *, prog: str, default
     """Read a config from arguments; help that was asked for is printed, and ends the process."""
     if default is None and dataclasses.is_dataclass(config_type):
         FLAT_CONFIGS.add(config_type)
-    return _run_tyro(config_type, args, prog, default, kwargs)
-
-
-def parse_known(
-    config_type: type[ConfigT], args: Sequence[str], *, prog: str, **kwargs: Any
-) -> tuple[ConfigT, list[str]]:
-    """Read the arguments that belong to a config, and return it with the remaining ones; otherwise as `parse`."""
-    return _run_tyro(config_type, args, prog, None, {**kwargs, "return_unknown_args": True})
-
-
-def _run_tyro(config_type: Any, args: Sequence[str], prog: str, default: Any, options: dict[str, Any]) -> Any:
     boxes = io.StringIO()
-    if "description" in options:  # tyro wraps everything else, and joins lines that are not indented
+    if "description" in kwargs:  # tyro wraps everything else, and joins lines that are not indented
         width = shutil.get_terminal_size().columns
-        options = {**options, "description": textwrap.fill(options["description"], width, subsequent_indent="  ")}
+        kwargs["description"] = textwrap.fill(kwargs["description"], width, subsequent_indent="  ")
     try:
         with contextlib.redirect_stderr(boxes), warnings.catch_warnings():
             # Of defaults of a wrong type, the check of terms says more.
@@ -91,12 +80,20 @@ def _run_tyro(config_type: Any, args: Sequence[str], prog: str, default: Any, op
                 registry=REGISTRY,
                 config=MARKERS,
                 **({} if default is None else {"default": default}),
-                **options,
+                **kwargs,
             )
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
         _raise_usage_error(boxes.getvalue())
+
+
+def parse_known(
+    config_type: type[ConfigT], args: Sequence[str], *, prog: str, **kwargs: Any
+) -> tuple[ConfigT, list[str]]:
+    """Read the arguments that belong to a config, and return it with the remaining ones; otherwise as `parse`."""
+    found: Any = parse(config_type, args, prog=prog, return_unknown_args=True, **kwargs)
+    return found
 
 
 def _raise_usage_error(boxes: str) -> NoReturn:
