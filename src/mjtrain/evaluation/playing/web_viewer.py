@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -38,50 +39,6 @@ _DRIVE_PATH = "/drive"
 _HEADER = "X-Mjtrain-Drive"
 """Only a page of the same origin can send it: for others a browser asks the server first, which refuses."""
 
-_DRIVE_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>mjtrain: drive</title>
-<style>
-  body { margin: 0; height: 100vh; display: flex; flex-direction: column; font: 14px sans-serif; }
-  iframe { flex: 1; border: 0; }
-  p { margin: 0; padding: 6px 10px; background: #222; color: #eee; }
-</style>
-<iframe id="view" src="/"></iframe>
-<p>HELP; or the sticks of a gamepad. <span id="values"></span></p>
-<script>
-  const view = document.getElementById("view"), values = document.getElementById("values");
-  const send = async query => {
-    const answer = await fetch("PATH?" + query, {headers: {"HEADER": "1"}, signal: AbortSignal.timeout(2000)});
-    values.textContent = await answer.text();
-  };
-  const onKey = event => {
-    const typing = ["INPUT", "TEXTAREA"].includes(event.target.tagName);
-    if (!typing && "KEYS".includes(event.key)) send("key=" + event.key);
-  };
-  window.addEventListener("keydown", onKey);
-  view.addEventListener("load", () => view.contentWindow.addEventListener("keydown", onKey));
-  let pushed = "", used = false, busy = false;
-  setInterval(async () => {
-    const pad = navigator.getGamepads().find(found => found !== null);
-    if (!pad || busy) return;
-    const sticks = [1, 0, 2].map(axis => -(pad.axes[axis] || 0)).map(stick => Math.abs(stick) > 0.1 ? stick : 0);
-    const query = sticks.map(stick => stick.toFixed(2)).join();
-    used ||= sticks.some(stick => stick);  // one that lies there, and trembles, leaves the keys alone
-    if (!used || query === pushed) return;
-    busy = true;  // requests in flight at once could arrive in another order
-    try {
-      await send("sticks=" + query);
-      pushed = query;
-    } catch {
-      // It may not have arrived, so the next call sends it again: a stick that was let go must not be lost.
-    } finally {
-      busy = false;
-    }
-  }, 50);
-</script>
-"""
-
 
 class WebViewer:
     """Serves a page that shows and controls one session; all visitors share it."""
@@ -89,14 +46,15 @@ class WebViewer:
     def __init__(self, session: ViewerSession, *, host: str, port: int) -> None:
         """Start the server, on the next free port if this one is taken."""
         self._session = session
-        steers = isinstance(session, PolicySession) and session.steering is not None
-        driver = partial(_answer_drive_page, session) if steers else None
+        driver = None
+        if isinstance(session, PolicySession) and session.steering is not None:
+            driver = partial(_answer_drive_page, session)
         self._server = serve_page(host, port, driver)
         self._server.gui.configure_theme(show_logo=False, show_share_button=False)
         self._server.gui.main_panel.dock_right()
         self.address = f"http://{name_in_url(host)}:{self._server.get_port()}"
         """URL of the page."""
-        self.drive_address = f"{self.address}{_DRIVE_PATH}" if steers else ""
+        self.drive_address = f"{self.address}{_DRIVE_PATH}" if driver else ""
         """URL of the page that steers the robot; empty if nothing can be steered."""
         self._problem = ""
         self._redraw = threading.Event()
@@ -261,7 +219,7 @@ def _answer_drive_page(session: PolicySession, connection: Any, request: Any) ->
     if parts.path != _DRIVE_PATH:
         return None
     if not parts.query:
-        page = _DRIVE_PAGE
+        page = files("mjtrain.evaluation.playing").joinpath("page", "drive.html").read_text()
         words = {"HELP": HELP, "PATH": _DRIVE_PATH, "HEADER": _HEADER, "KEYS": "".join(KEYS) + REST_KEY}
         for name, value in words.items():
             page = page.replace(name, value)
