@@ -12,8 +12,6 @@ from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError, count, suggest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mjtrain.motion.motion import Motion
     from mjtrain.motion.skeleton import Skeleton
 
@@ -174,35 +172,38 @@ def _convert(args: list[str]) -> None:
     if options.retarget:
         if skeleton is None:
             raise RequestError("--retarget: needs the robot; give --task or --robot")
-        motion = retarget(_read_named(find_motion(files[0])), skeleton)
+        path = find_motion(files[0])
+        with _beginning("--retarget: needs a file that names its joints; "):  # those of another body
+            motion = read_motion(path)
+        motion = retarget(motion, skeleton)
     else:
         motion = read_motion(find_motion(files[0]), skeleton, fps=options.input_fps)
     if options.mirror:
         if skeleton is None:
             raise RequestError("--mirror: needs a robot that says what its mirror images are; give --task")
         motion = _mirror(motion, skeleton, options)
-    with _naming("--start-s, --end-s"):
+    with _beginning("--start-s, --end-s: "):
         motion = cut(motion, options.start_s, options.end_s)
     motion = lift(motion, options.lift_m)
     if options.blend_s:
-        with _naming("--blend-s"):
+        with _beginning("--blend-s: "):
             motion = blend_seam(motion, options.blend_s)
-    with _naming("--cycles"):
+    with _beginning("--cycles: "):
         motion = loop(motion, options.cycles)
     if options.fps is not None:
-        with _naming("--fps"):
+        with _beginning("--fps: "):
             motion = resample(motion, options.fps)
     write_motion(files[1], motion, skeleton, mjlab=options.to == "mjlab")
     _print_written(files[1], motion)
 
 
 @contextmanager
-def _naming(flags: str) -> Iterator[None]:
-    """Put the flags in front of what is wrong with them."""
+def _beginning(words: str) -> Iterator[None]:
+    """Put words in front of what is wrong, such as the flag that it is about."""
     try:
         yield
     except RequestError as error:
-        raise RequestError(f"{flags}: {error}") from error
+        raise RequestError(f"{words}{error}") from error
 
 
 def _print_written(file: str, motion: "Motion") -> None:
@@ -217,16 +218,6 @@ def _mirror(motion: "Motion", skeleton: "Skeleton", options: _Robot) -> "Motion"
         problem = str(error).replace("--env.robot.mirror", "robot.mirror")
         where = f"task {options.task} sets it" if options.task else "only a task sets it: give --task"
         raise RequestError(f"--mirror: {problem}; {where}") from error
-
-
-def _read_named(path: "Path") -> "Motion":
-    """Read a motion of another body, which therefore must name its joints."""
-    from mjtrain.motion.files import read_motion
-
-    try:
-        return read_motion(path)
-    except RequestError as error:
-        raise RequestError(f"--retarget: needs a file that names its joints; {error}") from error
 
 
 def _info(args: list[str]) -> None:

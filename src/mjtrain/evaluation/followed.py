@@ -28,11 +28,6 @@ class Followed:
         """Return the present frame of a world, without waiting for the device. Shape (nq,)."""
         return self.reference.qpos.index_select(0, self.frames[world : world + 1])[0]
 
-    def start(self, frame: int) -> int:
-        """Return a frame, or the last one before from which an episode has a step to take."""
-        first = max(first for first in self._firsts if first <= frame)
-        return min(frame, max(first, int(self.reference.last[frame]) - 2))
-
     def place(self, frame: int) -> tuple[str, float]:
         """Return the clip that a frame is in, and the time since this clip began, in s."""
         clip = sum(first <= frame for first in self._firsts) - 1
@@ -65,7 +60,9 @@ class Ghost:
 
     def start(self, world: int) -> int:
         """Return the frame that is shown, or one before if so few are left that an episode would end at once."""
-        return self._followed.start(self.frame(world))
+        frame, reference = self.frame(world), self._followed.reference
+        first = max(first for first in reference.firsts.tolist() if first <= frame)
+        return min(frame, max(first, int(reference.last[frame]) - 2))
 
     def qpos(self, world: int) -> np.ndarray | None:
         """Return positions in this frame, shape (nq,), or None while the ghost is switched off."""
