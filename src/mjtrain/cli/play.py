@@ -114,7 +114,7 @@ def _check_without_effect(config: PlayConfig) -> None:
 def _check_writer(config: PlayConfig) -> Callable[..., Path]:
     """Check where the files go, and return the function that writes them."""
     if config.video is not None:
-        from mjtrain.evaluation.playing.record_video import check_video, record_video
+        from mjtrain.evaluation.playing.evaluate import check_video, record_video
 
         check_video(config)
         return record_video
