@@ -17,7 +17,7 @@ from mjtrain.runs.storage.store import check_url
 from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.doctor.finding import Finding, Question, failure, skipped
 from mjtrain.tools.doctor.host import SLOW_CHECKS, check_host, compare_versions
-from mjtrain.tools.doctor.ranks import check_ranks, explain, judge_ranks
+from mjtrain.tools.doctor.ranks import explain, judge_ranks, measure_ranks
 
 _NEEDED = ("host", "python", "packages", "descriptors", "processes", "memory", "gpus", "cuda", "interface", "port")
 """Checks whose failure means that no rank can start, or that none can reach the others: it need not be tried."""
@@ -188,8 +188,8 @@ def _check_ranks(question: Question, hosts: Hosts) -> bool:
     task = (question.log_root, not hosts.failed("log root", "disk space"), report if plan.external else None)
     try:
         group = rendezvous(plan, f"doctor\n{question.log_root}")
-        preload = ("mjtrain.tools.doctor.measure",)
-        found = run_plan(LaunchRequest(plan=plan, fn=check_ranks, args=task, preload=preload), group)
+        preload = ("mjtrain.learning.collectives",)  # imports torch
+        found = run_plan(LaunchRequest(plan=plan, fn=measure_ranks, args=task, preload=preload), group)
     except Exception as error:
         hosts.add(explain(error))
         return False
