@@ -256,7 +256,10 @@ def make_figure(groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, *,
                 low, high = curve.mean - curve.std, curve.mean + curve.std
                 axes.fill_between(curve.x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
             else:
-                _mark_restarts(axes, group.runs, axis, line.get_color())
+                (run,) = group.runs
+                for x, row in zip(x_values(run.rows, axis), run.rows, strict=True):
+                    if row["iteration"] in run.restarts:
+                        axes.axvline(x, color=line.get_color(), alpha=0.5, linestyle=":")
         axes.set(xlabel=LABELS[axis], ylabel=metric)
         axes.grid(alpha=0.3)
     for axes in all_axes[len(metrics) :]:
@@ -268,10 +271,3 @@ def make_figure(groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, *,
     if title is not None:
         figure.suptitle(title)
     return figure
-
-
-def _mark_restarts(axes: Any, runs: Sequence[RunCurves], axis: XAxis, color: Any) -> None:
-    for run in runs:
-        for x, row in zip(x_values(run.rows, axis), run.rows, strict=True):
-            if row["iteration"] in run.restarts:
-                axes.axvline(x, color=color, alpha=0.5, linestyle=":")
