@@ -24,7 +24,7 @@ from mjtrain.config import (
     TrainConfig,
     to_plain,
 )
-from mjtrain.config.type_check import find_option_problems, show, with_article
+from mjtrain.config.limits import find_option_problems, show, with_article
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
 from mjtrain.launcher import LaunchRequest, NotSavedError, check_thread, launch, rendezvous, run_plan
 from mjtrain.runs.bundle import WEIGHTS

@@ -27,7 +27,7 @@ from mjtrain.config import (
     TerrainConfig,
     WarpConfig,
 )
-from mjtrain.config.type_check import find_type_problems
+from mjtrain.config.limits import find_type_problems
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds

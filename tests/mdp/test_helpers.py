@@ -18,7 +18,7 @@ from mjtrain.config import (
     TerminationTerm,
     to_plain,
 )
-from mjtrain.config.functions import with_default_params
+from mjtrain.config.plain import with_default_params
 from mjtrain.mdp import events, gait, objects, observations, randomization, rewards, terminations, velocity
 from mjtrain.runs.run_dir import list_changes, save_params
 

@@ -29,9 +29,6 @@ FILE = Path(__file__).parents[1] / "contracts.json"
 MODULES = ("mjtrain.config", "mjtrain", "mjtrain.mdp")
 """Where public names are. A name that is the same object in an earlier module refers to it."""
 
-HELPERS = "terms"
-"""The module of `mjtrain.mdp` whose functions are names of `mjtrain.mdp` itself; all others hold terms."""
-
 DEFERRED = ("mjtrain.mdp.torch",)
 """Modules that are imported by their first use, and are objects of another type until then."""
 
@@ -61,8 +58,7 @@ def list_names() -> Contracts:
             first = known.setdefault(id(value), path)
             contracts |= {path: f"the same as {first}"} if first != path else describe(path, value)
     for entry in pkgutil.iter_modules(mjtrain.mdp.__path__, "mjtrain.mdp."):
-        if entry.name != f"mjtrain.mdp.{HELPERS}":
-            contracts |= describe(entry.name, importlib.import_module(entry.name))
+        contracts |= describe(entry.name, importlib.import_module(entry.name))
     return contracts
 
 

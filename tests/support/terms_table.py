@@ -57,6 +57,11 @@ COMMON = {
     "position_sensor": "Name of a framepos sensor on the tool, in m",
     "orientation_sensor": "Name of a framequat sensor on the tool",
     "object": "Name of the free joint",
+    "body": "Name of the body",
+    "actuators": "Regular expressions over actuators",
+    "x": "Bounds, in m",
+    "y": "Bounds, in m",
+    "z": "Bounds, in m",
     "success": "Name of the success term",
     "tolerance_m": "Scale of the distance, in m",
     "frequency_hz": "Strides per second",
@@ -73,6 +78,13 @@ COMMON = {
     "blue": "Bounds of the blue channel",
 }
 """What a parameter of this name is where the docstring of a function does not say."""
+
+OF_SUBJECT = {
+    "root.joint": "Name of the free joint, or of the hinge of a planar root",
+    "velocity.joint": "Name of the free joint",
+    "targets.joints": "Regular expressions over the joints of the command",
+}
+"""The same in one module."""
 
 
 def list_terms(module: ModuleType) -> list[Callable[..., Any]]:
@@ -112,7 +124,9 @@ def describe(subject: str, function: Callable[..., Any]) -> tuple[str, list[str]
     for parameter in parameters:
         if parameter.kind is not parameter.KEYWORD_ONLY:
             continue
-        words = described.get(parameter.name) or COMMON.get(parameter.name)
+        words = described.get(parameter.name) or OF_SUBJECT.get(
+            f"{subject}.{parameter.name}", COMMON.get(parameter.name)
+        )
         assert words, f"{where}: the docstring does not say what {parameter.name} is"
         lines.append(f"`{_declare(function, parameter)}` {words.rstrip('.')}")
     returned = docstring.returns.description if docstring.returns else ""

@@ -17,8 +17,7 @@ from mjtrain.config import (
     TaskConfig,
 )
 from mjtrain.env.catalog import load_task
-from mjtrain.mdp import observations
-from mjtrain.mdp.terms import observation
+from mjtrain.mdp import observation, observations
 
 CARTPOLE = load_task("Cartpole-Balance").env
 CLASSES = {"cart": ("cart",), "pole": ("pole",)}

@@ -12,7 +12,7 @@ from mjtrain.cli.command import command
 from mjtrain.cli.main import COMMANDS
 from mjtrain.cli.parsing import parse, with_env
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, TaskConfig
-from mjtrain.config.robot_import import ImportConfig
+from mjtrain.config.robot import ImportConfig
 from mjtrain.runtime.errors import RequestError
 
 SHORT_NAMES = ("train", "play", "list-tasks", "plot", "scaling", "sweep", "doctor")

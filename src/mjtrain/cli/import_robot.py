@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import parse
-from mjtrain.config.robot_import import ImportConfig
+from mjtrain.config.robot import ImportConfig
 
 
 @command("import-robot")

@@ -10,7 +10,7 @@ from typing import Any
 from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import add_named_parts, expand_robot_file, parse, parse_known, with_env
 from mjtrain.config import EnvConfig, PlayConfig
-from mjtrain.config.type_check import find_option_problems
+from mjtrain.config.limits import find_option_problems
 from mjtrain.runtime.errors import RequestError
 
 USAGE = "play TASK [options]"

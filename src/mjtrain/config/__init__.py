@@ -3,16 +3,19 @@
 from mjtrain.config.agent import (
     AgentConfig,
     AuxiliaryConfig,
+    CnnConfig,
     DaggerConfig,
     DistillationConfig,
+    DistributionConfig,
     ImitationConfig,
+    ModelConfig,
     PpoConfig,
     SymmetryConfig,
     WarmStartConfig,
 )
-from mjtrain.config.camera import CameraConfig, StreamName
 from mjtrain.config.env import (
     ActionTerm,
+    CameraConfig,
     CommandTerm,
     ControllerTerm,
     CurriculumTerm,
@@ -22,18 +25,16 @@ from mjtrain.config.env import (
     NanGuardConfig,
     ObservationTerm,
     RewardTerm,
+    StreamName,
     SuccessTerm,
     TerminationTerm,
     TerrainConfig,
     WarpConfig,
 )
-from mjtrain.config.foreign import AnyEnvConfig, ForeignConfig, GymnasiumConfig, MjlabConfig, VecEnvConfig
 from mjtrain.config.launch import Backend, GpuIds, LaunchConfig
-from mjtrain.config.networks import CnnConfig, DistributionConfig, ModelConfig
 from mjtrain.config.plain import from_plain, to_plain
 from mjtrain.config.play import UNTRAINED, PlayConfig, PolicyName, SimulatorName, ViewerName
-from mjtrain.config.robot import RobotConfig
-from mjtrain.config.robot_parts import (
+from mjtrain.config.robot import (
     ActuatorConfig,
     GeomConfig,
     KeyframeConfig,
@@ -42,18 +43,24 @@ from mjtrain.config.robot_parts import (
     MountedCameraConfig,
     NamesConfig,
     OptionConfig,
+    RobotConfig,
     SensorConfig,
     SiteConfig,
 )
 from mjtrain.config.train import (
     DEFAULT_LEARNER,
+    AnyEnvConfig,
     EngineName,
+    ForeignConfig,
+    GymnasiumConfig,
     LearnerConfig,
     LoggerName,
+    MjlabConfig,
     RunConfig,
     RunToResume,
     TaskConfig,
     TrainConfig,
+    VecEnvConfig,
     WandbMode,
     merge_settings,
 )

@@ -105,12 +105,7 @@ class EpisodeStatistics:
 
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""
-        return {
-            "running": self._running,
-            "counted": self._counted,
-            "totals": self._totals,
-            "broken": self._broken,
-        }
+        return {"running": self._running, "counted": self._counted, "totals": self._totals, "broken": self._broken}
 
     def pop(self) -> torch.Tensor:
         """Return the totals since the last call, for `summarise`. Shape (num_totals,), float64."""

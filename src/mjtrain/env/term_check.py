@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import EnvConfig
-from mjtrain.config.type_check import find_type_problems, show
+from mjtrain.config.limits import find_type_problems, show
 from mjtrain.runtime.errors import RequestError, spaced
 
 if TYPE_CHECKING:

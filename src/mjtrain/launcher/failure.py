@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config.type_check import find_type_problems
+from mjtrain.config.limits import find_type_problems
 from mjtrain.launcher.ipc.messages import HostConnection
 from mjtrain.runtime.errors import INJECTED
 

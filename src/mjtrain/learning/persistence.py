@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mjtrain.config.type_check import show
+from mjtrain.config.limits import show
 from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.runtime.rank import RankContext

@@ -63,12 +63,7 @@ def material_color(
 
 
 def geom_material(
-    env: Env,
-    worlds: Worlds,
-    *,
-    geoms: tuple[str, ...] = (),
-    bodies: tuple[str, ...] = (),
-    materials: tuple[str, ...],
+    env: Env, worlds: Worlds, *, geoms: tuple[str, ...] = (), bodies: tuple[str, ...] = (), materials: tuple[str, ...]
 ) -> None:
     """Give each geom one of several materials of the model, with its texture. A geom's own colour stays.
 

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 
 def reset_joints_by_offset(
-    env: Env,
-    worlds: Worlds,
-    *,
-    joint: str,
-    position: Bounds,
-    velocity: Bounds = (0.0, 0.0),
+    env: Env, worlds: Worlds, *, joint: str, position: Bounds, velocity: Bounds = (0.0, 0.0)
 ) -> None:
     """Offset the position and velocity of a slide or hinge from their defaults by uniformly random amounts.
 
@@ -181,7 +176,6 @@ def apply_body_impulse(
     The next push of the same body ends this one, and so does the end of the episode.
 
     Args:
-        body: Name of the body.
         force_n: Bounds of the force, in N. Its direction in the world's frame is random.
         duration_s: Bounds of the duration, in s, rounded to env steps, at least one.
         torque_nm: Largest torque about each axis of the world during the same time, in N m.

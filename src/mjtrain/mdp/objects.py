@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 def place_command(env: Env, *, x: Bounds, y: Bounds, z: Bounds) -> torch.Tensor:
-    """Draw positions from a box, uniformly, in the world's frame. Shape (num_envs, 3).
-
-    Args:
-        x: Bounds, in m.
-        y: Bounds, in m.
-        z: Bounds, in m.
-    """
+    """Draw positions from a box, uniformly, in the world's frame. Shape (num_envs, 3)."""
     return torch.stack([uniform(env, bounds) for bounds in (x, y, z)], dim=1)
 
 
@@ -215,7 +209,6 @@ def reached(
     """An object is at its commanded place, for success terms. Boolean, shape (num_envs,).
 
     Args:
-        command: Name of the command.
         tolerance_m: Largest distance from the commanded position, in m; None where the position does not matter.
         tolerance: Largest angle to the commanded orientation, in rad; None where the orientation does not matter.
         curriculum: Name of a curriculum term whose level tightens both, from the factor widest at level 0 to 1 at level
@@ -256,22 +249,8 @@ def strayed(
     return position_in(env, object=object, position_sensor=position_sensor).norm(dim=1) > beyond_m
 
 
-def reset_place(
-    env: Env,
-    worlds: Worlds,
-    *,
-    object: str,
-    x: Bounds,
-    y: Bounds,
-    z: Bounds,
-) -> None:
-    """Start an object at a position from a box, drawn uniformly, in the world's frame.
-
-    Args:
-        x: Bounds, in m.
-        y: Bounds, in m.
-        z: Bounds, in m.
-    """
+def reset_place(env: Env, worlds: Worlds, *, object: str, x: Bounds, y: Bounds, z: Bounds) -> None:
+    """Start an object at a position from a box, drawn uniformly, in the world's frame."""
     start = env.engine.layout.qpos[object].start
     worlds.qpos[:, start : start + 3] = place_command(env, x=x, y=y, z=z)
 
@@ -288,8 +267,6 @@ def raise_with_success(
     """Raise the level of worlds whose episode ended with success, and lower that of the others; for a curriculum.
 
     Args:
-        level: The present levels, shape (num_envs,); the next ones are returned.
-        success: Name of the success term.
         at_least: What it must measure of the episode, see `SuccessTerm.measure`: 1 for end and ever.
         step: Rise and fall of the level.
     """

@@ -99,19 +99,12 @@ def pseudo_inertia(
     env.engine.refresh_model(worlds.mask)
 
 
-def friction(
-    env: Env,
-    worlds: Worlds,
-    *,
-    geoms: tuple[str, ...],
-    sliding: Shares,
-) -> None:
+def friction(env: Env, worlds: Worlds, *, geoms: tuple[str, ...], sliding: Shares) -> None:
     """Set the sliding friction of geoms to one value in each world.
 
     MuJoCo uses the larger friction of two geoms in contact, unless one has a higher priority.
 
     Args:
-        geoms: Regular expressions over geoms.
         sliding: Bounds of the coefficient.
     """
     rows = env.engine.layout.rows("geom", geoms)
@@ -159,7 +152,6 @@ def actuator_gains(
     Gears stay as they are.
 
     Args:
-        actuators: Regular expressions over actuators.
         factor: Bounds of the factor, drawn for each actuator.
         kv_factor: Bounds of a separate factor of kv, for position actuators. None: kv has the factor of kp.
     """

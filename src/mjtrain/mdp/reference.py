@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from mjtrain.config.functions import default_params
+from mjtrain.config.plain import default_params
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
 

@@ -2,7 +2,8 @@
 
 A floating base has a free joint. A planar root, as in Gymnasium's hopper or dm_control's cheetah, has two slides (along
 the world's x and z) and a hinge about y: its angle is zero where the robot is upright, and positive where it leans
-forward. Functions with one parameter `joint` take the free joint, or that joint of the planar root that matters.
+forward. Functions with one parameter `joint` take the free joint, or that joint of the planar root that matters: the
+hinge, where nothing else is said.
 """
 
 from __future__ import annotations
@@ -41,9 +42,6 @@ def base_ang_vel(env: Env, *, joint: str) -> torch.Tensor:
     """Angular velocity of the base, in rad/s, as a gyro reads it.
 
     About x, y and z of the base. Shape (num_envs, 3), or (num_envs, 1) for a hinge.
-
-    Args:
-        joint: Name of the free joint, or of the hinge of a planar root.
     """
     return env.qvel(joint)[:, 3:] if _is_free(env, joint, "hinge") else env.qvel(joint)
 
@@ -53,9 +51,6 @@ def projected_gravity(env: Env, *, joint: str) -> torch.Tensor:
     """Direction of gravity in the frame of the base: a unit vector, (0, 0, -1) where the base is upright.
 
     Shape (num_envs, 3); along x and z of the base, shape (num_envs, 2), for a hinge.
-
-    Args:
-        joint: Name of the free joint, or of the hinge of a planar root.
     """
     if not _is_free(env, joint, "hinge"):
         angle = env.qpos(joint)
@@ -115,20 +110,12 @@ def reach_forward_velocity(env: Env, *, joint: str, speed: Annotated[float, NONZ
 
 
 def upright(env: Env, *, joint: str) -> torch.Tensor:
-    """Cosine of the tilt of the base: 1 upright, 0 on its side, -1 upside down. Shape (num_envs,).
-
-    Args:
-        joint: Name of the free joint, or of the hinge of a planar root.
-    """
+    """Cosine of the tilt of the base: 1 upright, 0 on its side, -1 upside down. Shape (num_envs,)."""
     return -projected_gravity(env, joint=joint)[:, -1]
 
 
 def flat_orientation(env: Env, *, joint: str) -> torch.Tensor:
-    """Squared sine of the tilt of the base, as `velocity.flat_orientation` with a sensor. Shape (num_envs,).
-
-    Args:
-        joint: Name of the free joint, or of the hinge of a planar root.
-    """
+    """Squared sine of the tilt of the base, as `velocity.flat_orientation` with a sensor. Shape (num_envs,)."""
     return projected_gravity(env, joint=joint)[:, :-1].square().sum(dim=1)
 
 
@@ -160,7 +147,6 @@ def bad_orientation(env: Env, *, joint: str, limit: Annotated[float, ANGLE]) -> 
     Boolean, shape (num_envs,).
 
     Args:
-        joint: Name of the free joint, or of the hinge of a planar root.
         limit: Angle between the z of the base and the world's, in rad.
     """
     return upright(env, joint=joint).clamp(-1.0, 1.0).arccos() > limit

@@ -1,6 +1,7 @@
 """Reaching targets in a plane, or in the space of the joints: commands, and how far the robot is from them.
 
-A planar target is (x, y) in m in the world's frame. A joint target has a position in m or rad for each joint.
+A planar target is (x, y) in m in the world's frame. A joint target has a position in m or rad for each joint, and
+`joints` of its errors are regular expressions over these.
 """
 
 from __future__ import annotations
@@ -17,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def planar_command(
-    env: Env,
-    *,
-    radius: Bounds,
-    angle: Angles = (-3.1416, 3.1416),
-    center: tuple[float, float] = (0.0, 0.0),
+    env: Env, *, radius: Bounds, angle: Angles = (-3.1416, 3.1416), center: tuple[float, float] = (0.0, 0.0)
 ) -> torch.Tensor:
     """Draw targets in a ring or a sector of the world's xy plane, as in dm_control's reacher. Shape (num_envs, 2).
 
@@ -73,11 +70,7 @@ def near_planar(
 
 
 def joint_error(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
-    """Difference of the joint target from the positions of the joints, in m or rad. Shape (num_envs, num_joints).
-
-    Args:
-        joints: Regular expressions over the joints of the command.
-    """
+    """Difference of the joint target from the positions of the joints, in m or rad. Shape (num_envs, num_joints)."""
     wanted, positions = env.command(command), env.qpos(joints)
     if wanted.shape != positions.shape:
         raise RequestError(f"command {command} is for {wanted.shape[1]} joints, and joints for {positions.shape[1]}")
@@ -85,11 +78,7 @@ def joint_error(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Ten
 
 
 def joint_distance(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.Tensor:
-    """Euclidean distance from the joint target, in m or rad. Shape (num_envs,).
-
-    Args:
-        joints: Regular expressions over the joints of the command.
-    """
+    """Euclidean distance from the joint target, in m or rad. Shape (num_envs,)."""
     return joint_error(env, command=command, joints=joints).norm(dim=1)
 
 
@@ -99,7 +88,6 @@ def near_joint(
     """One at the joint target, 1 - tanh(distance / tolerance) away from it. Shape (num_envs,).
 
     Args:
-        joints: Regular expressions over the joints of the command.
         tolerance: Scale of the distance, in m or rad.
     """
     return 1 - torch.tanh(joint_distance(env, command=command, joints=joints) / tolerance)

@@ -87,11 +87,7 @@ def bad_orientation(env: Env, *, sensor: Annotated[str, UP], limit: Annotated[fl
 
 
 def illegal_contact(
-    env: Env,
-    *,
-    sensors: tuple[str, ...],
-    threshold: Annotated[float, AT_LEAST_0] = 0.0,
-    in_any_substep: bool = False,
+    env: Env, *, sensors: tuple[str, ...], threshold: Annotated[float, AT_LEAST_0] = 0.0, in_any_substep: bool = False
 ) -> torch.Tensor:
     """A touch or contact sensor feels a contact, see `Env.touches`. Boolean, shape (num_envs,).
 

@@ -88,7 +88,6 @@ def approach(
     Args:
         drawn: What `velocity_command` gave. Shape (num_envs, 5).
         before: The command an env step earlier. Shape (num_envs, 3).
-        joint: Name of the free joint.
         gain: Angular velocity per rad of heading error, in 1/s.
         turn: Largest angular velocity towards a heading, in rad/s.
         acceleration: Largest change of the planar velocity, in m/s^2.
@@ -211,9 +210,7 @@ def terrain_level(
     """Up where the robot left its patch, a level down where it walked less than half of the commanded distance.
 
     Args:
-        env: The environment; its ground must be generated.
-        level: The present levels, shape (num_envs,); the next ones are returned.
-        joint: Name of the free joint.
+        env: Its ground must be generated.
         far_m: Distance from the start at which it has left its patch, in m.
         step: Levels that it goes up.
     """

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig, from_plain
-from mjtrain.config.functions import with_default_params
+from mjtrain.config.plain import with_default_params
 from mjtrain.config.type_check import find_type_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.runtime.errors import OutsideError, RequestError

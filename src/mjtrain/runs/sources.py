@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mjtrain.config import AnyEnvConfig, EnvConfig
-from mjtrain.config.functions import collect_functions
+from mjtrain.config.plain import collect_functions
 from mjtrain.runs.run_dir import read_params, save_params
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import read_regular, write_whole

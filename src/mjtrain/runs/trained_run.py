@@ -17,7 +17,7 @@ from mjtrain.config import (
     from_plain,
     to_plain,
 )
-from mjtrain.config.functions import collect_functions, is_importable
+from mjtrain.config.plain import collect_functions, is_importable
 from mjtrain.env.catalog import CUSTOM, is_same_task, load_task, resolve_task_name, task_file
 from mjtrain.env.term_check import find_term_problems
 from mjtrain.runs.bundle import WEIGHTS

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import AgentConfig, AnyEnvConfig, GymnasiumConfig, TaskConfig, to_plain
-from mjtrain.config.functions import collect_functions
-from mjtrain.config.plain import import_function
+from mjtrain.config.plain import collect_functions, import_function
 from mjtrain.env.catalog import GROUP, GYMNASIUM, MJLAB, file_module, task_file
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import find_entry_points

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from mjtrain.config import ActionTerm, EnvConfig, ObservationTerm, RobotConfig, TerminationTerm, TerrainConfig
-from mjtrain.config.robot_import import ImportConfig
+from mjtrain.config.robot import ImportConfig
 from mjtrain.env.env import Env
 from mjtrain.mdp import terminations
 from mjtrain.sim.engines import make_engine

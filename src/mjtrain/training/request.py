@@ -17,8 +17,8 @@ from mjtrain.config import (
     TrainConfig,
     to_plain,
 )
-from mjtrain.config.functions import collect_functions, is_importable
-from mjtrain.config.type_check import find_option_problems
+from mjtrain.config.limits import find_option_problems
+from mjtrain.config.plain import collect_functions, is_importable
 from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.launcher import LaunchPlan, find_hosts, make_plan
 from mjtrain.learning.library import check_learner, find_library

@@ -13,7 +13,7 @@ import mjtrain
 from mjtrain.cli.check_robot import main as check_robot
 from mjtrain.cli.import_robot import main as import_robot
 from mjtrain.config import ActionTerm, EnvConfig, TaskConfig, TerrainConfig
-from mjtrain.config.robot_import import ImportConfig
+from mjtrain.config.robot import ImportConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.mdp import observation, observations, reward, rewards, terminations, truncation
 from mjtrain.runtime.errors import RequestError

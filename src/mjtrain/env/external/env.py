@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from mjtrain.config import ForeignConfig, GymnasiumConfig, MjlabConfig
-from mjtrain.config.foreign import ForeignEnvConfig
+from mjtrain.config.train import ForeignEnvConfig
 from mjtrain.env.base import TaskEnv, check_action
 from mjtrain.env.statistics import EnvLog, EpisodeStatistics
 from mjtrain.runtime.errors import RequestError, require

@@ -10,7 +10,7 @@ from rsl_rl.extensions import RandomNetworkDistillation
 from rsl_rl.models import MLPModel
 from rsl_rl.modules import EmpiricalDiscountedVariationNormalization
 
-from mjtrain.config.type_check import show
+from mjtrain.config.limits import show
 from mjtrain.learning.persistence import find_other_shape
 from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.mini_batches import keep_settings

@@ -8,7 +8,7 @@ from typing import get_args
 import mujoco
 import numpy as np
 
-from mjtrain.config.camera import CameraConfig, StreamName
+from mjtrain.config.env import CameraConfig, StreamName
 from mjtrain.runtime.errors import RequestError
 
 _MOST_CLASSES = 255

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import warp as wp
 
-from mjtrain.config.camera import CameraConfig
+from mjtrain.config.env import CameraConfig
 from mjtrain.runtime.deferred_imports import start_warp
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import format_bytes

@@ -10,7 +10,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.config import EnvConfig, RobotConfig, TerrainConfig
-from mjtrain.config.type_check import find_type_problems
+from mjtrain.config.limits import find_type_problems
 from mjtrain.runtime.errors import RequestError, StoppedError, message_of
 from mjtrain.runtime.files import find_file_problem
 from mjtrain.sim.robots.completion import complete_robot

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 import yaml
 
 from mjtrain.config import EnvConfig, LaunchConfig, TrainConfig
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1
-from mjtrain.config.type_check import find_option_problems
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, find_option_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.runs.storage.store import hide_query

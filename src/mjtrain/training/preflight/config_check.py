@@ -14,8 +14,7 @@ from mjtrain.config import (
     SymmetryConfig,
     TrainConfig,
 )
-from mjtrain.config.limits import AT_LEAST_1
-from mjtrain.config.type_check import find_option_problems, find_type_problems
+from mjtrain.config.limits import AT_LEAST_1, find_option_problems, find_type_problems
 from mjtrain.env.term_check import find_empty_parts, find_term_problems, find_unfit_names
 from mjtrain.launcher.faults import PLACES, Fault
 from mjtrain.runs.resume import is_resumed

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mjtrain.config import MountedCameraConfig, RobotConfig
-from mjtrain.config.type_check import find_type_problems
+from mjtrain.config.limits import find_type_problems
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.actuators import replace_actuators
 from mjtrain.sim.robots.completion.keyframes import Controls, forget_controls, set_keyframes

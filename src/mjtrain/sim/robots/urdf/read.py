@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import mujoco
 
-from mjtrain.config.robot_import import ImportConfig
+from mjtrain.config.robot import ImportConfig
 from mjtrain.runtime.errors import RequestError
 
 MESH_SUFFIXES = (".stl", ".obj", ".msh")
