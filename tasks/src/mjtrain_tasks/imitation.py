@@ -3,14 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from mjtrain import (
-    ActionTerm,
-    AgentConfig,
-    CommandTerm,
-    EnvConfig,
-    RobotConfig,
-    TerrainConfig,
-)
+from mjtrain import ActionTerm, AgentConfig, CommandTerm, EnvConfig, RobotConfig, TerrainConfig
 from mjtrain.mdp import (
     command,
     curriculum,
@@ -100,11 +93,7 @@ def make_env(
     if hands:
         terms["hands_height"] = termination(tracking.bad_motion_body_pos_z_only, bodies=hands, **low)
     motion = command(
-        tracking.motion_command,
-        file=str(file),
-        anchor_body=anchor_body,
-        bodies=bodies,
-        uniform_share=uniform_share,
+        tracking.motion_command, file=str(file), anchor_body=anchor_body, bodies=bodies, uniform_share=uniform_share
     )
     return EnvConfig(
         robot=robot,

@@ -66,10 +66,6 @@ def carried_near(
         Shape (num_envs,).
     """
     up = lifted(
-        env,
-        object=object,
-        position_sensor=position_sensor,
-        orientation_sensor=orientation_sensor,
-        height_m=height_m,
+        env, object=object, position_sensor=position_sensor, orientation_sensor=orientation_sensor, height_m=height_m
     )
     return up * objects.near_position(env, command=command, object=object, tolerance_m=tolerance_m)

@@ -133,10 +133,7 @@ def make_agent() -> AgentConfig:
         ),
         critic=ModelConfig(hidden_dims=(128, 64)),
         algorithm=PpoConfig(
-            num_learning_epochs=3,
-            entropy_coef=0.002,
-            schedule="fixed",
-            auxiliary_cfg=AuxiliaryConfig(group="ball"),
+            num_learning_epochs=3, entropy_coef=0.002, schedule="fixed", auxiliary_cfg=AuxiliaryConfig(group="ball")
         ),
         obs_groups={"actor": ("image", "joints"), "critic": ("joints", "ball")},
     )

@@ -43,10 +43,7 @@ def make_env() -> EnvConfig:
                 width=64, height=32, streams=("rgb",), far_m=4.0, classes={"cart": ("cart",), "pole": ("pole",)}
             )
         },
-        terminations={
-            **env.terminations,
-            "cart_left": termination(joint_out_of_range, joint="slider", limit=1.2),
-        },
+        terminations={**env.terminations, "cart_left": termination(joint_out_of_range, joint="slider", limit=1.2)},
         observations={
             "image": {"front": observation(camera, camera="front").replace(history=3)},
             "state": env.observations["actor"],

@@ -102,11 +102,7 @@ def make_agent() -> AgentConfig:
         student,
         num_steps_per_env=16,
         save_interval=100,
-        actor=replace(
-            student.actor,
-            hidden_dims=(512, 256),
-            distribution_cfg=DistributionConfig(init_std=0.1),
-        ),
+        actor=replace(student.actor, hidden_dims=(512, 256), distribution_cfg=DistributionConfig(init_std=0.1)),
         algorithm=DaggerConfig(
             teacher_run="auto",
             teacher_task="Hand-Reorient-Cube",

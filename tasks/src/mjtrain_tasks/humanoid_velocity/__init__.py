@@ -2,16 +2,7 @@
 
 from dataclasses import replace
 
-from mjtrain import (
-    ActionTerm,
-    AgentConfig,
-    EnvConfig,
-    MirrorConfig,
-    RewardTerm,
-    RobotConfig,
-    TaskConfig,
-    TerrainConfig,
-)
+from mjtrain import ActionTerm, AgentConfig, EnvConfig, MirrorConfig, RewardTerm, RobotConfig, TaskConfig, TerrainConfig
 from mjtrain.mdp import (
     curriculum,
     gait,

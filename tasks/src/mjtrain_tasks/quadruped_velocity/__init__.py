@@ -143,12 +143,7 @@ def make_env() -> EnvConfig:
             "trot": controller(gait.stepping, position_sensors=FOOT_POSITIONS, height_m=0.1, turn_gain=1.7, **TROT)
         },
         events=make_events(
-            JOINTS,
-            feet=".*_foot",
-            trunk="trunk",
-            center_m=0.02,
-            above_m=(0.04, 0.06),
-            pushed_every_s=(8.0, 12.0),
+            JOINTS, feet=".*_foot", trunk="trunk", center_m=0.02, above_m=(0.04, 0.06), pushed_every_s=(8.0, 12.0)
         ),
     )
 
