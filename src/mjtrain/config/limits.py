@@ -116,6 +116,12 @@ FINITE = Range()
 ANGLE = Range(above=0, most=math.pi)
 """Of a tilt, in rad."""
 
+Positive = Annotated[float, MORE_THAN_0]
+AtLeast0 = Annotated[float, AT_LEAST_0]
+Fraction = Annotated[float, FRACTION]
+Offsets = Annotated[tuple[float, float], FINITE]
+"""Bounds in any order."""
+
 Bounds = Annotated[tuple[float, float], Range(ordered=True)]
 """The lower and the upper bound of a uniform draw."""
 
@@ -140,6 +146,13 @@ ORIENTATION = Reads(what="an orientation", types=("framequat",), relative_types=
 VELOCITY_IN_WORLD = Reads(what="a linear velocity in the world's frame", types=("framelinvel", "subtreelinvel"))
 EFFORT = Reads(what="a force or torque of an actuator", types=("actuatorfrc", "jointactuatorfrc"))
 TOUCH = Reads(what="a normal force", types=("touch",))
+
+Velocimeter = Annotated[str, LINEAR_VELOCITY]
+Gyro = Annotated[str, ANGULAR_VELOCITY]
+PositionSensor = Annotated[str, POSITION]
+PositionSensors = Annotated[tuple[str, ...], POSITION]
+OrientationSensor = Annotated[str, ORIENTATION]
+OrientationSensorOrNone = Annotated[str | None, ORIENTATION]
 
 
 def find_type_problems(kind: Any, value: Any, name: str, *, limits: bool = True) -> list[str]:

@@ -13,10 +13,9 @@ from mjtrain.config import EnvConfig
 from mjtrain.env.actions import Actions
 from mjtrain.env.base import check_action, check_mask
 from mjtrain.env.cameras import Cameras
-from mjtrain.env.contacts import ContactReading, ContactTimes, find_contact_readings
 from mjtrain.env.core import EnvCore, ReadOnly, SharedSum, SharedSums
 from mjtrain.env.events import Commands, Events, Pushes
-from mjtrain.env.ground import Ground
+from mjtrain.env.ground import ContactReading, ContactTimes, Ground, find_contact_readings
 from mjtrain.env.mirror import Mirror
 from mjtrain.env.nan_guard import NanGuard
 from mjtrain.env.observations import Observations, choose_by_world

@@ -97,27 +97,16 @@ class Mirror:
         return self._env.config.commands[name].params
 
     def body_vectors(self, bodies: Sequence[str], anchor: str) -> torch.Tensor:
-        """Return the matrix of a vector for each of several bodies, in the frame of another one.
+        """Return the matrix of a vector for each of several bodies, in the frame of another one that is its own image.
 
-        Args:
-            bodies: Regular expressions over bodies, which must match the image of each.
-            anchor: A body that is its own image.
-
-        Returns:
-            Shape (3 * number, 3 * number).
-
-        Raises:
-            RequestError: An image is missing.
+        The bodies are regular expressions, which must match the image of each. Shape (3 * number, 3 * number).
         """
         return torch.kron(self._body_order(self._bodies(bodies)), self._anchor(anchor))
 
     def body_axes(self, bodies: Sequence[str], anchor: str) -> torch.Tensor:
         """Return the matrix of the x and y axes of several bodies in the frame of another one; see `body_vectors`.
 
-        Shape (6 * number, 6 * number).
-
-        Raises:
-            RequestError: An image is missing, or has other axes.
+        The image of a body must have the same axes. Shape (6 * number, 6 * number).
         """
         names, frame = self._bodies(bodies), self._anchor(anchor)
         matrix = torch.zeros(6 * len(names), 6 * len(names), dtype=torch.float64)

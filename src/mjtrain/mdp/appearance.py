@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mjtrain.config.limits import AT_LEAST_0, FINITE, FRACTION, Range
+from mjtrain.config.limits import AT_LEAST_0, FRACTION, Offsets, Range
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -89,9 +89,7 @@ def material_texture(env: Env, worlds: Worlds, *, materials: tuple[str, ...], te
     _write(env, worlds, "mat_texid", rows, values)
 
 
-def light_position(
-    env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), offset_m: Annotated[tuple[float, float], FINITE]
-) -> None:
+def light_position(env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), offset_m: Offsets) -> None:
     """Move lights.
 
     Args:
@@ -103,9 +101,7 @@ def light_position(
         _write(env, worlds, field, rows, _nominal(env, field)[rows] + offset)
 
 
-def light_direction(
-    env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), angle_rad: Annotated[tuple[float, float], FINITE]
-) -> None:
+def light_direction(env: Env, worlds: Worlds, *, lights: tuple[str, ...] = (".*",), angle_rad: Offsets) -> None:
     """Turn lights; it matters for directional lights and spots.
 
     Args:
@@ -146,9 +142,7 @@ def light_color(
     _write_color(env, worlds, "light_diffuse", rows, (red, green, blue))
 
 
-def camera_position(
-    env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), offset_m: Annotated[tuple[float, float], FINITE]
-) -> None:
+def camera_position(env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), offset_m: Offsets) -> None:
     """Move cameras.
 
     Args:
@@ -161,9 +155,7 @@ def camera_position(
         _write(env, worlds, field, rows, _nominal(env, field)[rows] + offset)
 
 
-def camera_orientation(
-    env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), angle_rad: Annotated[tuple[float, float], FINITE]
-) -> None:
+def camera_orientation(env: Env, worlds: Worlds, *, cameras: tuple[str, ...] = (".*",), angle_rad: Offsets) -> None:
     """Turn cameras about their own axes. A camera that targets a body still looks at it.
 
     Args:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from mjtrain.config.limits import AT_LEAST_0, FRACTION, Angles, Bounds, Shares
+from mjtrain.config.limits import Angles, AtLeast0, Bounds, Fraction, Shares
 from mjtrain.env.sampling import uniform
 from mjtrain.mdp.targets import joint_command
 from mjtrain.runtime.deferred_imports import torch
@@ -80,8 +80,8 @@ def reset_with_noise(
     env: Env,
     worlds: Worlds,
     *,
-    position: Annotated[float, AT_LEAST_0],
-    velocity: Annotated[float, AT_LEAST_0],
+    position: AtLeast0,
+    velocity: AtLeast0,
     position_distribution: Literal["uniform", "normal"] = "uniform",
     velocity_distribution: Literal["uniform", "normal"] = "uniform",
 ) -> None:
@@ -102,9 +102,7 @@ def reset_with_noise(
         worlds.qpos[:, columns] = quaternion / quaternion.norm(dim=1, keepdim=True)
 
 
-def reset_joints_within_limits(
-    env: Env, worlds: Worlds, *, joints: tuple[str, ...], fraction: Annotated[float, FRACTION] = 1.0
-) -> None:
+def reset_joints_within_limits(env: Env, worlds: Worlds, *, joints: tuple[str, ...], fraction: Fraction = 1.0) -> None:
     """Draw the positions of slides and hinges uniformly from their ranges in the MJCF file, as dm_control's cheetah.
 
     Args:
@@ -137,13 +135,7 @@ def spawn_on_patch(env: Env, worlds: Worlds, *, joint: str, curriculum: str) -> 
 
 
 def push_by_setting_velocity(
-    env: Env,
-    worlds: Worlds,
-    *,
-    joint: str,
-    linear: Annotated[float, AT_LEAST_0],
-    angular: Annotated[float, AT_LEAST_0],
-    vertical: Annotated[float, AT_LEAST_0] = 0.0,
+    env: Env, worlds: Worlds, *, joint: str, linear: AtLeast0, angular: AtLeast0, vertical: AtLeast0 = 0.0
 ) -> None:
     """Push a free body by changing its velocity at once; for mode interval.
 
@@ -168,7 +160,7 @@ def apply_body_impulse(
     body: str,
     force_n: Shares,
     duration_s: Shares,
-    torque_nm: Annotated[float, AT_LEAST_0] = 0.0,
+    torque_nm: AtLeast0 = 0.0,
     horizontal: bool = True,
 ) -> None:
     """Push a body by a constant force at its centre of mass for some time; for mode interval.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mjtrain.config.limits import AT_LEAST_0, LINEAR_VELOCITY, MORE_THAN_0, POSITION, TOUCH, VELOCITY_IN_WORLD, Range
+from mjtrain.config.limits import LINEAR_VELOCITY, TOUCH, VELOCITY_IN_WORLD, AtLeast0, PositionSensors, Positive, Range
 from mjtrain.env.sampling import commanded_velocity
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.velocity import moving
@@ -45,10 +45,10 @@ def _stepping(env: Env, command: str, velocity_sensor: str | None, stopped_below
 def clock(
     env: Env,
     *,
-    frequency_hz: Annotated[float, MORE_THAN_0],
+    frequency_hz: Positive,
     command: str,
     velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
-    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
+    stopped_below: AtLeast0 = STOPPED_BELOW,
 ) -> torch.Tensor:
     """Sine and cosine of the phase of the stride, zero while it should stand. Shape (num_envs, 2)."""
     angle = 2 * torch.pi * frequency_hz * env.step_dt * env.episode_step
@@ -80,9 +80,7 @@ def swing(
 
 
 @mirrors.mirrored(mirrors.one_per_sensor)
-def foot_heights(
-    env: Env, *, sensors: Annotated[tuple[str, ...], POSITION], radius_m: Annotated[float, AT_LEAST_0] = 0.0
-) -> torch.Tensor:
+def foot_heights(env: Env, *, sensors: PositionSensors, radius_m: AtLeast0 = 0.0) -> torch.Tensor:
     """Heights of feet above the ground under them, in m. Shape (num_envs, num_feet).
 
     Args:
@@ -97,12 +95,12 @@ def feet_gait(
     env: Env,
     *,
     contact_sensors: tuple[str, ...],
-    frequency_hz: Annotated[float, MORE_THAN_0],
+    frequency_hz: Positive,
     offsets: tuple[float, ...],
     duty: Annotated[float, DUTY],
     command: str,
     velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
-    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
+    stopped_below: AtLeast0 = STOPPED_BELOW,
 ) -> torch.Tensor:
     """Fraction of the feet that are in contact, or not, as the schedule says. From 0 to 1. Shape (num_envs,).
 
@@ -118,16 +116,16 @@ def feet_gait(
 def feet_clearance(
     env: Env,
     *,
-    position_sensors: Annotated[tuple[str, ...], POSITION],
-    radius_m: Annotated[float, AT_LEAST_0],
-    height_m: Annotated[float, AT_LEAST_0],
-    tolerance_m: Annotated[float, MORE_THAN_0],
-    frequency_hz: Annotated[float, MORE_THAN_0],
+    position_sensors: PositionSensors,
+    radius_m: AtLeast0,
+    height_m: AtLeast0,
+    tolerance_m: Positive,
+    frequency_hz: Positive,
     offsets: tuple[float, ...],
     duty: Annotated[float, DUTY],
     command: str,
     velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
-    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
+    stopped_below: AtLeast0 = STOPPED_BELOW,
 ) -> torch.Tensor:
     """One where the feet swing at the height that they should, which rises to height_m in mid-swing and falls again.
 
@@ -151,13 +149,13 @@ def swing_load(
     env: Env,
     *,
     contact_sensors: Annotated[tuple[str, ...], TOUCH],
-    load_n: Annotated[float, MORE_THAN_0],
-    frequency_hz: Annotated[float, MORE_THAN_0],
+    load_n: Positive,
+    frequency_hz: Positive,
     offsets: tuple[float, ...],
     duty: Annotated[float, DUTY],
     command: str,
     velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
-    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
+    stopped_below: AtLeast0 = STOPPED_BELOW,
 ) -> torch.Tensor:
     """Load on the feet that should swing: unlike `feet_gait`, it falls as the robot shifts its weight off a foot.
 
@@ -179,13 +177,13 @@ def swing_posture(
     *,
     joints: tuple[str, ...],
     amplitudes: tuple[float, ...],
-    tolerance: Annotated[float, MORE_THAN_0],
-    frequency_hz: Annotated[float, MORE_THAN_0],
+    tolerance: Positive,
+    frequency_hz: Positive,
     offsets: tuple[float, ...],
     duty: Annotated[float, DUTY],
     command: str,
     velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
-    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
+    stopped_below: AtLeast0 = STOPPED_BELOW,
 ) -> torch.Tensor:
     """One where each leg bends while its foot swings, and is as in the default pose while it stands.
 
@@ -217,15 +215,15 @@ def swing_posture(
 def stepping(
     env: Env,
     *,
-    position_sensors: Annotated[tuple[str, ...], POSITION],
-    height_m: Annotated[float, AT_LEAST_0],
-    turn_gain: Annotated[float, AT_LEAST_0] = 1.0,
-    frequency_hz: Annotated[float, MORE_THAN_0],
+    position_sensors: PositionSensors,
+    height_m: AtLeast0,
+    turn_gain: AtLeast0 = 1.0,
+    frequency_hz: Positive,
     offsets: tuple[float, ...],
     duty: Annotated[float, DUTY],
     command: str,
     velocity_sensor: Annotated[str | None, LINEAR_VELOCITY] = None,
-    stopped_below: Annotated[float, AT_LEAST_0] = STOPPED_BELOW,
+    stopped_below: AtLeast0 = STOPPED_BELOW,
 ) -> torch.Tensor:
     """Actions that step to the schedule and move the feet with the commanded velocity; a controller without feedback.
 
@@ -261,7 +259,7 @@ def stepping(
 
 
 def feet_air_time(
-    env: Env, *, contact_sensors: tuple[str, ...], threshold_s: Annotated[float, AT_LEAST_0], command: str = ""
+    env: Env, *, contact_sensors: tuple[str, ...], threshold_s: AtLeast0, command: str = ""
 ) -> torch.Tensor:
     """Long steps: where a foot lands, the duration of its flight minus a threshold, summed over feet, in seconds.
 

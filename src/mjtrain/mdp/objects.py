@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mjtrain.config.limits import MORE_THAN_0, ORIENTATION, POSITION, Bounds
+from mjtrain.config.limits import MORE_THAN_0, Bounds, OrientationSensorOrNone, PositionSensor, Positive
 from mjtrain.env.sampling import commanded_orientation, commanded_position, uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -77,11 +77,7 @@ def angle(env: Env, *, command: str, object: str) -> torch.Tensor:
 
 
 def position_in(
-    env: Env,
-    *,
-    object: str,
-    position_sensor: Annotated[str, POSITION],
-    orientation_sensor: Annotated[str | None, ORIENTATION] = None,
+    env: Env, *, object: str, position_sensor: PositionSensor, orientation_sensor: OrientationSensorOrNone = None
 ) -> torch.Tensor:
     """Position of an object relative to a tool or a palm, in m. Shape (num_envs, 3).
 
@@ -92,9 +88,7 @@ def position_in(
     return _seen_from(env, orientation_sensor, offset)
 
 
-def orientation_in(
-    env: Env, *, object: str, orientation_sensor: Annotated[str | None, ORIENTATION] = None
-) -> torch.Tensor:
+def orientation_in(env: Env, *, object: str, orientation_sensor: OrientationSensorOrNone = None) -> torch.Tensor:
     """Orientation of an object relative to a tool or a palm.
 
     Args:
@@ -110,9 +104,7 @@ def orientation_in(
     return rotations.first_axes(quaternion)
 
 
-def cube_orientation_in(
-    env: Env, *, object: str, orientation_sensor: Annotated[str | None, ORIENTATION] = None
-) -> torch.Tensor:
+def cube_orientation_in(env: Env, *, object: str, orientation_sensor: OrientationSensorOrNone = None) -> torch.Tensor:
     """Orientation of a cube relative to a tool or a palm, the same for the 24 rotations that leave its shape as it is.
 
     To the physics these 24 are one, if mass and friction are the same on all faces. A policy that sees nothing else of
@@ -150,9 +142,7 @@ def orientation_difference(estimated: torch.Tensor, true: torch.Tensor) -> torch
     return 2 * torch.asin((distance / 8**0.5).clamp(max=1.0))  # |A - B|^2 = 8 sin^2(angle / 2)
 
 
-def linear_velocity_in(
-    env: Env, *, object: str, orientation_sensor: Annotated[str | None, ORIENTATION] = None
-) -> torch.Tensor:
+def linear_velocity_in(env: Env, *, object: str, orientation_sensor: OrientationSensorOrNone = None) -> torch.Tensor:
     """Linear velocity of an object in the world, along the axes of a tool or a palm, in m/s. Shape (num_envs, 3).
 
     Args:
@@ -162,9 +152,7 @@ def linear_velocity_in(
     return _seen_from(env, orientation_sensor, env.qvel(object)[:, :3])
 
 
-def angular_velocity_in(
-    env: Env, *, object: str, orientation_sensor: Annotated[str | None, ORIENTATION] = None
-) -> torch.Tensor:
+def angular_velocity_in(env: Env, *, object: str, orientation_sensor: OrientationSensorOrNone = None) -> torch.Tensor:
     """Angular velocity of an object in the world, about the axes of a tool or a palm, in rad/s. Shape (num_envs, 3).
 
     Args:
@@ -175,12 +163,12 @@ def angular_velocity_in(
     return _seen_from(env, orientation_sensor, velocity)
 
 
-def near_position(env: Env, *, command: str, object: str, tolerance_m: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
+def near_position(env: Env, *, command: str, object: str, tolerance_m: Positive) -> torch.Tensor:
     """One where an object is at its commanded position, 1 - tanh(distance / tolerance_m) away. Shape (num_envs,)."""
     return 1 - torch.tanh(distance(env, command=command, object=object) / tolerance_m)
 
 
-def near_orientation(env: Env, *, command: str, object: str, tolerance: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
+def near_orientation(env: Env, *, command: str, object: str, tolerance: Positive) -> torch.Tensor:
     """One where an object has its commanded orientation, 1 - tanh(angle / tolerance) away from it. Shape (num_envs,).
 
     Args:
@@ -189,9 +177,7 @@ def near_orientation(env: Env, *, command: str, object: str, tolerance: Annotate
     return 1 - torch.tanh(angle(env, command=command, object=object) / tolerance)
 
 
-def near_tool(
-    env: Env, *, object: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def near_tool(env: Env, *, object: str, position_sensor: PositionSensor, tolerance_m: Positive) -> torch.Tensor:
     """One where a tool is at an object, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,)."""
     return 1 - torch.tanh(position_in(env, object=object, position_sensor=position_sensor).norm(dim=1) / tolerance_m)
 
@@ -238,9 +224,7 @@ def dropped(env: Env, *, object: str, below_m: float) -> torch.Tensor:
     return env.qpos(object)[:, 2] < below_m
 
 
-def strayed(
-    env: Env, *, object: str, position_sensor: Annotated[str, POSITION], beyond_m: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def strayed(env: Env, *, object: str, position_sensor: PositionSensor, beyond_m: Positive) -> torch.Tensor:
     """An object is too far from a tool or a palm, for termination terms. Boolean, shape (num_envs,).
 
     Args:

@@ -5,9 +5,9 @@ The command is a position in m and a quaternion (w, x, y, z), both in the world'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from mjtrain.config.limits import MORE_THAN_0, ORIENTATION, POSITION, Angles, Bounds
+from mjtrain.config.limits import Angles, Bounds, OrientationSensor, PositionSensor, Positive
 from mjtrain.env.sampling import commanded_orientation, commanded_position, uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.sim import rotations
@@ -36,12 +36,12 @@ def steer(env: Env, values: torch.Tensor) -> torch.Tensor:
     return torch.cat([values[:, :3], rotations.from_euler(*values[:, 3:].unbind(dim=1))], dim=1)
 
 
-def position_error(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
+def position_error(env: Env, *, command: str, position_sensor: PositionSensor) -> torch.Tensor:
     """Vector from the tool to the commanded position, in m, in the world's frame. Shape (num_envs, 3)."""
     return commanded_position(env, command) - env.sensor(position_sensor)
 
 
-def orientation_error(env: Env, *, command: str, orientation_sensor: Annotated[str, ORIENTATION]) -> torch.Tensor:
+def orientation_error(env: Env, *, command: str, orientation_sensor: OrientationSensor) -> torch.Tensor:
     """Rotation from the tool to the commanded orientation as axis times angle, in rad, in the world's frame.
 
     Shape (num_envs, 3).
@@ -50,25 +50,23 @@ def orientation_error(env: Env, *, command: str, orientation_sensor: Annotated[s
     return rotations.rotation_vector(rotations.multiply(commanded_orientation(env, command), rotations.conjugate(tool)))
 
 
-def distance(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
+def distance(env: Env, *, command: str, position_sensor: PositionSensor) -> torch.Tensor:
     """Distance of the tool from the commanded position, in m. Shape (num_envs,)."""
     return position_error(env, command=command, position_sensor=position_sensor).norm(dim=1)
 
 
-def angle(env: Env, *, command: str, orientation_sensor: Annotated[str, ORIENTATION]) -> torch.Tensor:
+def angle(env: Env, *, command: str, orientation_sensor: OrientationSensor) -> torch.Tensor:
     """Angle between the tool and the commanded orientation, in rad. Shape (num_envs,)."""
     return orientation_error(env, command=command, orientation_sensor=orientation_sensor).norm(dim=1)
 
 
-def near_position(
-    env: Env, *, command: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def near_position(env: Env, *, command: str, position_sensor: PositionSensor, tolerance_m: Positive) -> torch.Tensor:
     """One at the commanded position, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,)."""
     return 1 - torch.tanh(distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
 
 def near_orientation(
-    env: Env, *, command: str, orientation_sensor: Annotated[str, ORIENTATION], tolerance: Annotated[float, MORE_THAN_0]
+    env: Env, *, command: str, orientation_sensor: OrientationSensor, tolerance: Positive
 ) -> torch.Tensor:
     """One at the commanded orientation, 1 - tanh(angle / tolerance) away from it. Shape (num_envs,).
 
@@ -82,9 +80,9 @@ def inverse_kinematics(
     env: Env,
     *,
     command: str,
-    position_sensor: Annotated[str, POSITION],
-    orientation_sensor: Annotated[str, ORIENTATION],
-    damping: Annotated[float, MORE_THAN_0] = 0.1,
+    position_sensor: PositionSensor,
+    orientation_sensor: OrientationSensor,
+    damping: Positive = 0.1,
 ) -> torch.Tensor:
     """Actions that move a tool to the commanded pose, by the damped inverse of its Jacobian; a controller.
 

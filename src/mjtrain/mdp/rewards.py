@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mjtrain.config.limits import AT_LEAST_0, EFFORT, FRACTION
+from mjtrain.config.limits import EFFORT, AtLeast0, Fraction
 from mjtrain.mdp.root import outside
 from mjtrain.runtime.deferred_imports import torch
 
@@ -72,7 +72,7 @@ def joint_in_range(env: Env, *, joint: str, low: float | None = None, high: floa
     return (~outside(env.qpos(joint)[:, 0], low, high)).float()
 
 
-def joint_pos_limits(env: Env, *, joints: tuple[str, ...], soft: Annotated[float, FRACTION] = 0.9) -> torch.Tensor:
+def joint_pos_limits(env: Env, *, joints: tuple[str, ...], soft: Fraction = 0.9) -> torch.Tensor:
     """How far joints are beyond the soft limits of their ranges in the MJCF file, summed over joints, in m or rad.
 
     Shape (num_envs,).
@@ -86,7 +86,7 @@ def joint_pos_limits(env: Env, *, joints: tuple[str, ...], soft: Annotated[float
     return (from_middle - soft * (high - low) / 2).clamp_min(0.0).sum(dim=1)
 
 
-def joint_vel_limits(env: Env, *, joints: tuple[str, ...], limit: Annotated[float, AT_LEAST_0]) -> torch.Tensor:
+def joint_vel_limits(env: Env, *, joints: tuple[str, ...], limit: AtLeast0) -> torch.Tensor:
     """How much faster than a limit joints are, summed over joints, in m/s or rad/s. Shape (num_envs,).
 
     Args:

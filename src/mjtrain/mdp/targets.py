@@ -6,9 +6,9 @@ A planar target is (x, y) in m in the world's frame. A joint target has a positi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from mjtrain.config.limits import FRACTION, MORE_THAN_0, POSITION, Angles, Bounds
+from mjtrain.config.limits import Angles, Bounds, Fraction, PositionSensor, Positive
 from mjtrain.env.sampling import uniform
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -31,7 +31,7 @@ def planar_command(
     return torch.stack([center[0] + distance * direction.cos(), center[1] + distance * direction.sin()], dim=1)
 
 
-def joint_command(env: Env, *, joints: tuple[str, ...], fraction: Annotated[float, FRACTION] = 1.0) -> torch.Tensor:
+def joint_command(env: Env, *, joints: tuple[str, ...], fraction: Fraction = 1.0) -> torch.Tensor:
     """Draw targets for slides and hinges from the middle of their ranges in the MJCF file, in m or rad.
 
     Shape (num_envs, num_joints).
@@ -49,7 +49,7 @@ def steer(env: Env, values: torch.Tensor) -> torch.Tensor:
     return values.expand(env.num_envs, -1)
 
 
-def planar_error(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
+def planar_error(env: Env, *, command: str, position_sensor: PositionSensor) -> torch.Tensor:
     """Vector from the tool to the planar target, in m, in the world's frame. Shape (num_envs, 2)."""
     target = env.command(command)
     if target.shape[1] not in (2, 3, 7) and not env.is_recorded:
@@ -57,14 +57,12 @@ def planar_error(env: Env, *, command: str, position_sensor: Annotated[str, POSI
     return target[:, :2] - env.sensor(position_sensor)[:, :2]
 
 
-def planar_distance(env: Env, *, command: str, position_sensor: Annotated[str, POSITION]) -> torch.Tensor:
+def planar_distance(env: Env, *, command: str, position_sensor: PositionSensor) -> torch.Tensor:
     """Distance of the tool from the planar target, in m. Shape (num_envs,)."""
     return planar_error(env, command=command, position_sensor=position_sensor).norm(dim=1)
 
 
-def near_planar(
-    env: Env, *, command: str, position_sensor: Annotated[str, POSITION], tolerance_m: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def near_planar(env: Env, *, command: str, position_sensor: PositionSensor, tolerance_m: Positive) -> torch.Tensor:
     """One at the planar target, 1 - tanh(distance / tolerance_m) away from it. Shape (num_envs,)."""
     return 1 - torch.tanh(planar_distance(env, command=command, position_sensor=position_sensor) / tolerance_m)
 
@@ -82,9 +80,7 @@ def joint_distance(env: Env, *, command: str, joints: tuple[str, ...]) -> torch.
     return joint_error(env, command=command, joints=joints).norm(dim=1)
 
 
-def near_joint(
-    env: Env, *, command: str, joints: tuple[str, ...], tolerance: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def near_joint(env: Env, *, command: str, joints: tuple[str, ...], tolerance: Positive) -> torch.Tensor:
     """One at the joint target, 1 - tanh(distance / tolerance) away from it. Shape (num_envs,).
 
     Args:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mjtrain.config.limits import ANGLE, AT_LEAST_0, AT_LEAST_1, MORE_THAN_0, UP
+from mjtrain.config.limits import ANGLE, AT_LEAST_1, UP, AtLeast0, Positive
 from mjtrain.mdp.root import outside
 from mjtrain.runtime.deferred_imports import torch
 from mjtrain.runtime.errors import RequestError
@@ -32,7 +32,7 @@ def is_successful(env: Env, *, success: str, times: Annotated[int, AT_LEAST_1] =
     return env.success_count(success) >= times
 
 
-def success_time_out(env: Env, *, success: str, after_s: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
+def success_time_out(env: Env, *, success: str, after_s: Positive) -> torch.Tensor:
     """A success term has not been true for some time of the episode; use `truncation`.
 
     With a success term of measure count it is the time that each goal may take. Boolean, shape (num_envs,).
@@ -87,7 +87,7 @@ def bad_orientation(env: Env, *, sensor: Annotated[str, UP], limit: Annotated[fl
 
 
 def illegal_contact(
-    env: Env, *, sensors: tuple[str, ...], threshold: Annotated[float, AT_LEAST_0] = 0.0, in_any_substep: bool = False
+    env: Env, *, sensors: tuple[str, ...], threshold: AtLeast0 = 0.0, in_any_substep: bool = False
 ) -> torch.Tensor:
     """A touch or contact sensor feels a contact, see `Env.touches`. Boolean, shape (num_envs,).
 
@@ -98,7 +98,7 @@ def illegal_contact(
     return env.touches(sensors, threshold, in_any_substep=in_any_substep).any(dim=1)
 
 
-def terrain_out_of_bounds(env: Env, *, joint: str, margin_m: Annotated[float, AT_LEAST_0]) -> torch.Tensor:
+def terrain_out_of_bounds(env: Env, *, joint: str, margin_m: AtLeast0) -> torch.Tensor:
     """A free body is near the edge of the generated ground; use `truncation`. Boolean, shape (num_envs,).
 
     Args:

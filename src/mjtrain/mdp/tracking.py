@@ -11,10 +11,10 @@ an env step and before the next command; they compare the robot with the frame t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
-from mjtrain.config.limits import AT_LEAST_0, FRACTION, MORE_THAN_0, Bounds
+from mjtrain.config.limits import AtLeast0, Bounds, Fraction, Positive
 from mjtrain.env.sampling import uniform
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.reference import Reference, command_params, follows, load_reference, reference_of
@@ -40,9 +40,9 @@ def motion_command(
     anchor_body: str,
     bodies: tuple[str, ...],
     sampling: Literal["adaptive", "uniform", "start"] = "adaptive",
-    uniform_share: Annotated[float, FRACTION] = 0.1,
-    bin_s: Annotated[float, MORE_THAN_0] = 1.0,
-    loop_s: Annotated[float, AT_LEAST_0] = 0.0,
+    uniform_share: Fraction = 0.1,
+    bin_s: Positive = 1.0,
+    loop_s: AtLeast0 = 0.0,
     clip_weights: tuple[float, ...] = (),
 ) -> torch.Tensor:
     """Draw the frames in which episodes start; use `before_reset`, and refine by `follow_motion`. Shape (num_envs, 1).
@@ -202,9 +202,7 @@ def reset_to_motion(
     worlds.qpos[:, joints], worlds.qvel[:, dofs] = torch.minimum(torch.maximum(moved, low), high), qvel[:, dofs]
 
 
-def motion_controls(
-    env: Env, *, command: str, actuators: tuple[str, ...], share: Annotated[float, FRACTION] = 1.0
-) -> torch.Tensor:
+def motion_controls(env: Env, *, command: str, actuators: tuple[str, ...], share: Fraction = 1.0) -> torch.Tensor:
     """Positions of the reference, for position servos that a policy corrects: a base of actions.
 
     Args:
@@ -274,24 +272,18 @@ def robot_body_ori_b(env: Env, *, command: str) -> torch.Tensor:
     return rotations.first_axes(rotations.multiply(inverse, quaternions)).flatten(1)
 
 
-def motion_global_anchor_position_error_exp(
-    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def motion_global_anchor_position_error_exp(env: Env, *, command: str, std: Positive) -> torch.Tensor:
     """exp(-e^2 / std^2) of the distance e of the anchor body from the reference, in m. Shape (num_envs,)."""
     robot, wanted = _anchors(env, command, "positions", 1)
     return torch.exp(-(robot - wanted).square().sum(dim=1) / std**2)
 
 
-def motion_global_anchor_orientation_error_exp(
-    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def motion_global_anchor_orientation_error_exp(env: Env, *, command: str, std: Positive) -> torch.Tensor:
     """exp(-e^2 / std^2) of the angle e between the anchor body and the reference, in rad. Shape (num_envs,)."""
     return torch.exp(-_angle(*_anchors(env, command, "quaternions", 1)).square() / std**2)
 
 
-def motion_relative_body_position_error_exp(
-    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def motion_relative_body_position_error_exp(env: Env, *, command: str, std: Positive) -> torch.Tensor:
     """exp(-e^2 / std^2) of the distances of the tracked bodies from the reference, in m; e^2 is their mean square.
 
     The reference is moved to the robot: to the place of its anchor body in the plane, and to its heading.
@@ -301,43 +293,37 @@ def motion_relative_body_position_error_exp(
     return torch.exp(-_mean_square(robot - wanted) / std**2)
 
 
-def motion_relative_body_orientation_error_exp(
-    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def motion_relative_body_orientation_error_exp(env: Env, *, command: str, std: Positive) -> torch.Tensor:
     """The same of the angles between the tracked bodies and the reference, in rad. Shape (num_envs,)."""
     angles = _angle(*_tracked(env, command, "quaternions", 1, moved=True))
     return torch.exp(-angles.square().mean(dim=1) / std**2)
 
 
-def motion_global_body_linear_velocity_error_exp(
-    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def motion_global_body_linear_velocity_error_exp(env: Env, *, command: str, std: Positive) -> torch.Tensor:
     """The same of the velocities of the tracked bodies, in m/s, in the world's frame. Shape (num_envs,)."""
     robot, wanted = _tracked(env, command, "linear_velocities", 1)
     return torch.exp(-_mean_square(robot - wanted) / std**2)
 
 
-def motion_global_body_angular_velocity_error_exp(
-    env: Env, *, command: str, std: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def motion_global_body_angular_velocity_error_exp(env: Env, *, command: str, std: Positive) -> torch.Tensor:
     """The same of the angular velocities of the tracked bodies, in rad/s, in the world's frame. Shape (num_envs,)."""
     robot, wanted = _tracked(env, command, "angular_velocities", 1)
     return torch.exp(-_mean_square(robot - wanted) / std**2)
 
 
-def bad_anchor_pos(env: Env, *, command: str, threshold: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
+def bad_anchor_pos(env: Env, *, command: str, threshold: Positive) -> torch.Tensor:
     """The anchor body is further than a threshold, in m, from the reference. Boolean, shape (num_envs,)."""
     robot, wanted = _anchors(env, command, "positions", 1)
     return (robot - wanted).norm(dim=1) > threshold
 
 
-def bad_anchor_pos_z_only(env: Env, *, command: str, threshold: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
+def bad_anchor_pos_z_only(env: Env, *, command: str, threshold: Positive) -> torch.Tensor:
     """The height of the anchor body differs by more than a threshold, in m. Boolean, shape (num_envs,)."""
     robot, wanted = _anchors(env, command, "positions", 1)
     return (robot - wanted)[:, 2].abs() > threshold
 
 
-def bad_anchor_ori(env: Env, *, command: str, threshold: Annotated[float, MORE_THAN_0]) -> torch.Tensor:
+def bad_anchor_ori(env: Env, *, command: str, threshold: Positive) -> torch.Tensor:
     """The vertical, in the frame of the anchor body, differs in z by more than a threshold, from 0 to 2.
 
     Boolean, shape (num_envs,).
@@ -346,9 +332,7 @@ def bad_anchor_ori(env: Env, *, command: str, threshold: Annotated[float, MORE_T
     return (_uprightness(robot) - _uprightness(wanted)).abs() > threshold
 
 
-def bad_motion_body_pos_z_only(
-    env: Env, *, command: str, bodies: tuple[str, ...], threshold: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def bad_motion_body_pos_z_only(env: Env, *, command: str, bodies: tuple[str, ...], threshold: Positive) -> torch.Tensor:
     """The height of a tracked body differs from the reference by more than a threshold. Boolean, shape (num_envs,).
 
     Args:

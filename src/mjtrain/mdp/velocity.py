@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from mjtrain.config.limits import ANGULAR_VELOCITY, AT_LEAST_0, FRACTION, LINEAR_VELOCITY, MORE_THAN_0, UP
+from mjtrain.config.limits import UP, AtLeast0, Fraction, Gyro, Positive, Velocimeter
 from mjtrain.env.sampling import commanded_velocity, drawn_velocity
 from mjtrain.mdp import mirrors
 from mjtrain.runtime.deferred_imports import torch
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 def velocity_command(
     env: Env,
     *,
-    speed: Annotated[float, AT_LEAST_0],
-    turn: Annotated[float, AT_LEAST_0],
-    standing_fraction: Annotated[float, FRACTION] = 0.1,
-    heading_fraction: Annotated[float, FRACTION] = 0.0,
+    speed: AtLeast0,
+    turn: AtLeast0,
+    standing_fraction: Fraction = 0.1,
+    heading_fraction: Fraction = 0.0,
     curriculum: str = "",
-    least: Annotated[float, FRACTION] = 0.3,
-    sideways: Annotated[float, FRACTION] = 1.0,
+    least: Fraction = 0.3,
+    sideways: Fraction = 1.0,
 ) -> torch.Tensor:
     """Draw velocity commands, for `approach` to refine.
 
@@ -77,9 +77,9 @@ def approach(
     *,
     joint: str,
     gain: float,
-    turn: Annotated[float, AT_LEAST_0],
-    acceleration: Annotated[float, MORE_THAN_0],
-    turn_acceleration: Annotated[float, MORE_THAN_0],
+    turn: AtLeast0,
+    acceleration: Positive,
+    turn_acceleration: Positive,
 ) -> torch.Tensor:
     """Turn towards the heading where one was drawn, and limit the acceleration of the command: ahead, left, turn.
 
@@ -112,9 +112,7 @@ def moving(env: Env, command: str, threshold: float = 0.05) -> torch.Tensor:
     return commanded_velocity(env, command).square().sum(dim=1) > threshold**2
 
 
-def track_lin_vel_xy(
-    env: Env, *, command: str, sensor: Annotated[str, LINEAR_VELOCITY], tolerance: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def track_lin_vel_xy(env: Env, *, command: str, sensor: Velocimeter, tolerance: Positive) -> torch.Tensor:
     """exp(-error^2 / tolerance^2) of the planar velocity against the velocity command. Shape (num_envs,).
 
     Args:
@@ -125,9 +123,7 @@ def track_lin_vel_xy(
     return torch.exp(-error / tolerance**2)
 
 
-def track_ang_vel_z(
-    env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VELOCITY], tolerance: Annotated[float, MORE_THAN_0]
-) -> torch.Tensor:
+def track_ang_vel_z(env: Env, *, command: str, sensor: Gyro, tolerance: Positive) -> torch.Tensor:
     """exp(-error^2 / tolerance^2) of the angular velocity about the body's z against the velocity command.
 
     Shape (num_envs,).
@@ -140,7 +136,7 @@ def track_ang_vel_z(
     return torch.exp(-error / tolerance**2)
 
 
-def lin_vel_xy_error(env: Env, *, command: str, sensor: Annotated[str, LINEAR_VELOCITY]) -> torch.Tensor:
+def lin_vel_xy_error(env: Env, *, command: str, sensor: Velocimeter) -> torch.Tensor:
     """Distance of the planar velocity from the one that was drawn, before `approach` limits it, in m/s.
 
     Shape (num_envs,).
@@ -151,7 +147,7 @@ def lin_vel_xy_error(env: Env, *, command: str, sensor: Annotated[str, LINEAR_VE
     return (drawn_velocity(env, command)[:, :2] - env.sensor(sensor)[:, :2]).norm(dim=1)
 
 
-def ang_vel_z_error(env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VELOCITY]) -> torch.Tensor:
+def ang_vel_z_error(env: Env, *, command: str, sensor: Gyro) -> torch.Tensor:
     """Distance of the angular velocity about the body's z from the velocity command, in rad/s. Shape (num_envs,).
 
     Args:
@@ -160,12 +156,12 @@ def ang_vel_z_error(env: Env, *, command: str, sensor: Annotated[str, ANGULAR_VE
     return (commanded_velocity(env, command)[:, 2] - env.sensor(sensor)[:, 2]).abs()
 
 
-def lin_vel_z(env: Env, *, sensor: Annotated[str, LINEAR_VELOCITY]) -> torch.Tensor:
+def lin_vel_z(env: Env, *, sensor: Velocimeter) -> torch.Tensor:
     """Squared velocity along the body's z, in (m/s)^2, from a velocimeter. Shape (num_envs,)."""
     return env.sensor(sensor)[:, 2].square()
 
 
-def ang_vel_xy(env: Env, *, sensor: Annotated[str, ANGULAR_VELOCITY]) -> torch.Tensor:
+def ang_vel_xy(env: Env, *, sensor: Gyro) -> torch.Tensor:
     """Squared angular velocity about the body's x and y, in (rad/s)^2, from a gyro. Shape (num_envs,)."""
     return env.sensor(sensor)[:, :2].square().sum(dim=1)
 
@@ -176,13 +172,7 @@ def flat_orientation(env: Env, *, sensor: Annotated[str, UP]) -> torch.Tensor:
 
 
 def command_level(
-    env: Env,
-    level: torch.Tensor,
-    *,
-    reward: str,
-    full: Annotated[float, MORE_THAN_0],
-    share: Annotated[float, FRACTION],
-    step: Annotated[float, MORE_THAN_0],
+    env: Env, level: torch.Tensor, *, reward: str, full: Positive, share: Fraction, step: Positive
 ) -> torch.Tensor:
     """Widen the commands of worlds that track them well; for a curriculum. Shape (num_envs,).
 
@@ -199,13 +189,7 @@ def command_level(
 
 
 def terrain_level(
-    env: Env,
-    level: torch.Tensor,
-    *,
-    joint: str,
-    command: str,
-    far_m: Annotated[float, MORE_THAN_0],
-    step: Annotated[float, MORE_THAN_0] = 1.0,
+    env: Env, level: torch.Tensor, *, joint: str, command: str, far_m: Positive, step: Positive = 1.0
 ) -> torch.Tensor:
     """Up where the robot left its patch, a level down where it walked less than half of the commanded distance.
 
