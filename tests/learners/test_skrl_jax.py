@@ -93,7 +93,7 @@ def test_torch_gives_the_actions_of_flax(activation: str) -> None:
     agent = replace(config.agent, actor=actor)
 
     def compare(context: RankContext) -> tuple[torch.Tensor, torch.Tensor]:
-        from mjtrain_learners.skrl_on_jax.models import to_jax, to_torch
+        from mjtrain_learners.skrl_on_jax.ppo import to_jax, to_torch
 
         env = make_env(context, config)
         learner: Any = make_learner(context, env, agent, SKRL)
@@ -161,7 +161,7 @@ def test_what_follows_a_truncation_is_the_value_before_it() -> None:
     config = small_config()
 
     def step(context: RankContext) -> dict[str, torch.Tensor]:
-        from mjtrain_learners.skrl_on_jax.models import to_torch
+        from mjtrain_learners.skrl_on_jax.ppo import to_torch
 
         env = make_env(context, config)
         learner: Any = make_learner(context, env, config.agent, SKRL)
@@ -199,7 +199,7 @@ def _look_at_two_ranks(context: RankContext) -> dict[str, Any]:
     import jax
     from skrl.resources.preprocessors.jax import RunningStandardScaler
 
-    from mjtrain_learners.skrl_on_jax.models import JobScaler, to_jax, to_torch
+    from mjtrain_learners.skrl_on_jax.ppo import JobScaler, to_jax, to_torch
 
     mine = torch.cat([to_torch(ppo.memory.tensors["advantages"]).flatten(), torch.tensor(divergences)])
     of_both = [torch.empty_like(mine) for _ in range(2)]
@@ -238,7 +238,7 @@ def test_advantages_are_normalised_as_skrl_does() -> None:
         import jax
         from skrl.agents.jax.ppo import ppo
 
-        from mjtrain_learners.skrl_on_jax.models import to_torch
+        from mjtrain_learners.skrl_on_jax.ppo import to_torch
 
         learner: Any = make_learner(context, make_env(context, config), config.agent, SKRL)
         rewards, values, last = (

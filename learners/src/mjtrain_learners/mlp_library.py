@@ -195,7 +195,6 @@ class MlpLibrary(ABC):
         num_actions: int,
     ) -> "Policy":
         """Build what was learned, with layers of torch; see `Library`."""
-        from mjtrain_learners.policy import MlpPolicy
-        from mjtrain_learners.weights import READERS
+        from mjtrain_learners.weights import READERS, MlpPolicy
 
         return MlpPolicy(agent, observations, num_actions, READERS[self.format], self.output_activation)

@@ -51,17 +51,15 @@ from mjtrain.training.preflight.config_check import (
     leave_out,
 )
 from mjtrain.training.preflight.load import check_actor, note_load, resolve_load
-from mjtrain.training.preflight.memory_need import (
+from mjtrain.training.preflight.network_check import check_before_training, find_network_problems, find_unread_groups
+from mjtrain.training.preflight.run_size import (
     MemoryNeed,
     check_image_sizes,
     check_memory,
-    find_imitated,
-    find_memory_need,
-)
-from mjtrain.training.preflight.network_check import check_before_training, find_network_problems, find_unread_groups
-from mjtrain.training.preflight.run_size import (
     choose_agent,
     default_num_envs,
+    find_imitated,
+    find_memory_need,
     find_uneven_batches,
     fit_to_ranks,
     resolve_run_size,

@@ -11,7 +11,7 @@ from mjtrain.config import DistillationConfig, DistributionConfig, ModelConfig
 from mjtrain.learning.rsl_rl.construct import Runner, VecEnvAdapter
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.preflight.dry_step import measure_task
-from mjtrain.training.preflight.memory_need import find_memory_need
+from mjtrain.training.preflight.run_size import find_memory_need
 from support.envs import make_env
 from support.vision import make_vision_env
 

@@ -12,7 +12,7 @@ from mjtrain.config import ActionTerm, EnvConfig, OptionConfig, RobotConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.learning.collectives import Collectives
-from mjtrain.learning.metrics import JobMetrics
+from mjtrain.learning.loop import JobMetrics
 from mjtrain.mdp import observation, reward
 from mjtrain.mdp.observations import joint_positions
 from mjtrain.mdp.rewards import is_alive

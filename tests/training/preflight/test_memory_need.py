@@ -13,8 +13,7 @@ from mjtrain.runtime import machine
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.machine import available_memory, format_bytes
 from mjtrain.training.preflight.dry_step import TaskSize
-from mjtrain.training.preflight.memory_need import MemoryNeed, check_memory, find_memory_need
-from mjtrain.training.preflight.run_size import resolve_run_size
+from mjtrain.training.preflight.run_size import MemoryNeed, check_memory, find_memory_need, resolve_run_size
 from mjtrain.training.request import resolve_training
 
 GB = 10**9

@@ -21,9 +21,8 @@ from mjtrain.runtime.event_log import write_event
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.open_run import naming_last_checkpoint, saved_iteration
 from mjtrain.training.reporting import writers
-from mjtrain.training.reporting.report import RunReport
+from mjtrain.training.reporting.report import JsonlWriter, RunReport, TensorBoardWriter
 from mjtrain.training.reporting.writer import Writer, WriterError
-from mjtrain.training.reporting.writers import JsonlWriter, TensorBoardWriter
 from support.frozen import dead_file_system
 from support.machine import wait_until
 

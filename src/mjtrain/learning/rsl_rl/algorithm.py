@@ -6,24 +6,19 @@ from typing import Any
 
 import torch
 from rsl_rl.algorithms import PPO
+from rsl_rl.extensions import RandomNetworkDistillation
 from rsl_rl.models import MLPModel
-from rsl_rl.modules import EmpiricalNormalization
+from rsl_rl.modules import EmpiricalDiscountedVariationNormalization, EmpiricalNormalization
 from tensordict import TensorDict
 
+from mjtrain.config.type_check import show
 from mjtrain.learning.algorithm import Observations
 from mjtrain.learning.collectives import Collectives, update_moments
+from mjtrain.learning.persistence import find_other_shape
 from mjtrain.learning.rsl_rl.dagger import Dagger
 from mjtrain.learning.rsl_rl.distillation import Distillation
+from mjtrain.learning.rsl_rl.mini_batches import keep_settings
 from mjtrain.learning.rsl_rl.networks import pack
-from mjtrain.learning.rsl_rl.persistence import (
-    find_discounted_rewards,
-    get_counters,
-    get_memory,
-    load_networks,
-    set_counters,
-    set_memory,
-    weights_of,
-)
 from mjtrain.learning.rsl_rl.ppo import Ppo
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
@@ -50,7 +45,7 @@ class RslRlAlgorithm:
         self._packed: tuple[Observations | None, TensorDict | None] = (None, None)
         if isinstance(alg, Ppo | Distillation):
             learning = [network for name, network in self.networks.items() if name != "teacher"]
-            synchronise_normalisers(learning, self.collectives)
+            _synchronise_normalisers(learning, self.collectives)
 
     @property
     def learning_rate(self) -> float:
@@ -125,13 +120,13 @@ class RslRlAlgorithm:
 
     def state_dict(self) -> dict[str, Any]:
         """Return networks, normalisers and optimiser, and what is counted."""
-        counters = get_counters(self._alg)
+        counters = _get_counters(self._alg)
         return self._alg.save() | ({"counters": counters} if counters else {})
 
     def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
         """Continue from a checkpoint; see `Algorithm`."""
         asked = self._alg.learning_rate
-        load_networks(self._alg, content, path, self.networks, optimizer=True)
+        _load_networks(self._alg, content, path, self.networks, optimizer=True)
         self._imitate = None
         adapts = getattr(self._alg, "schedule", None) == "adaptive"  # RSL-RL's own PPO
         if getattr(self._alg, "adapts_rate", adapts):
@@ -140,24 +135,24 @@ class RslRlAlgorithm:
             self._alg.learning_rate = asked
             for group in self._alg.optimizer.param_groups:
                 group["lr"] = asked
-        set_counters(self._alg, content.get("counters", {}))
+        _set_counters(self._alg, content.get("counters", {}))
 
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take the networks of a checkpoint; see `Algorithm`."""
-        load_networks(self._alg, content, path, weights_of(self._alg, content), optimizer=False)
+        _load_networks(self._alg, content, path, _weights_of(self._alg, content), optimizer=False)
         self._imitate = None
 
     def rank_state(self) -> dict[str, Any]:
         """Return what recurrent networks remember, the sums of this rank's RND rewards, and the buffer of DAgger."""
-        rewards = find_discounted_rewards(self._alg)
-        state: dict[str, Any] = {"memory": get_memory(self.networks)}
+        rewards = _find_discounted_rewards(self._alg)
+        state: dict[str, Any] = {"memory": _get_memory(self.networks)}
         state |= {} if rewards is None or rewards.avg is None else {"rnd_rewards": rewards.avg}
         return state | ({"buffer": self._alg.buffer.state_dict()} if isinstance(self._alg, Dagger) else {})
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         """Restore what `rank_state` returned."""
-        set_memory(self.networks, state.get("memory", {}), self._context.device)
-        if (rewards := find_discounted_rewards(self._alg)) is not None:
+        _set_memory(self.networks, state.get("memory", {}), self._context.device)
+        if (rewards := _find_discounted_rewards(self._alg)) is not None:
             sums = state.get("rnd_rewards")
             rewards.avg = None if sums is None else sums.to(self._context.device, copy=True)
         if isinstance(self._alg, Distillation):
@@ -208,9 +203,122 @@ class JobNormalization(EmpiricalNormalization):
         return y * (self._std + self.eps) + self._mean.to(y.dtype)
 
 
-def synchronise_normalisers(networks: Iterable[MLPModel], collectives: Collectives) -> None:
+def _synchronise_normalisers(networks: Iterable[MLPModel], collectives: Collectives) -> None:
     """Replace the normalisers of networks that learn; given as modules, not as compiled wrappers."""
     for model in [module for network in networks for module in network.modules()]:
         original = getattr(model, "obs_normalizer", None)
         if isinstance(original, EmpiricalNormalization):
             model.obs_normalizer = JobNormalization(original, collectives).to(original.mean.device)
+
+
+def _weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parts of a checkpoint from which another run starts: all networks that learn.
+
+    What a distillation has taught and what was shared have no critic; then it is the actor alone.
+    """
+    if "actor_state_dict" not in content and "critic_state_dict" in content:
+        return ("critic",)
+    alone = isinstance(algorithm, Distillation) or "critic_state_dict" not in content
+    return ("actor",) if alone else ("actor", "critic")
+
+
+def _load_networks(
+    algorithm: PPO | Distillation, content: dict[str, Any], path: Path, networks: Iterable[str], *, optimizer: bool
+) -> None:
+    """Load parts of a checkpoint into an algorithm.
+
+    Args:
+        content: What a checkpoint holds, on the CPU: parameters are copied to their device, and the optimiser keeps
+            its step counters on the CPU, where reading them does not wait for a GPU.
+        path: Where it comes from, for messages.
+
+    Raises:
+        RequestError: It does not fit; the message names a tensor that differs.
+    """
+    mine, rnd = algorithm.save(), _rnd_of(algorithm) if optimizer else None
+    if rnd is not None and "rnd_state_dict" not in content:
+        raise RequestError(
+            f"checkpoint {path}: was trained without --learner-config algorithm.rnd_cfg; leave it out, or begin a new "
+            "run"
+        )
+    for part in [*networks, *(["rnd"] if rnd is not None else [])]:
+        key = f"{part}_state_dict"
+        if key not in content:
+            raise RequestError(f"checkpoint {path}: has no {part}; it is not a checkpoint of a training")
+        if (other := find_other_shape(mine[key], content[key])) is not None:
+            raise RequestError(f"checkpoint {path}: does not fit the networks of this run: {part} {other}")
+    if optimizer and "optimizer_state_dict" in content:
+        if not isinstance(content["optimizer_state_dict"], dict):
+            there = show(content["optimizer_state_dict"])
+            raise RequestError(f"checkpoint {path}: is damaged: optimizer_state_dict is {there}, not a dict")
+        keep_settings(content["optimizer_state_dict"], algorithm.optimizer)
+    parts = dict.fromkeys(networks, True) | {"optimizer": optimizer, "rnd": optimizer}
+    try:
+        if rnd is not None:  # its step size is fixed, so that of the command
+            content["rnd_optimizer_state_dict"]["param_groups"] = rnd.optimizer.state_dict()["param_groups"]
+        algorithm.load(content, parts, strict=True)
+    except (torch.OutOfMemoryError, torch.AcceleratorError):
+        raise  # no fault of the file
+    except (RuntimeError, KeyError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()[1:]), str(error)).strip()  # torch lists problems below a heading
+        raise RequestError(f"checkpoint {path}: does not fit the networks of this run ({reason})") from error
+
+
+def _get_counters(algorithm: PPO | Distillation) -> dict[str, int]:
+    """Return counts that the future of all ranks depends on: updates of a distillation or of a critic, steps of an RND.
+
+    The weight of the rewards of random network distillation may follow a schedule of env steps.
+    """
+    if isinstance(algorithm, Distillation):
+        return {"num_updates": algorithm.num_updates}
+    rnd, left = _rnd_of(algorithm), algorithm.critic_updates_left if isinstance(algorithm, Ppo) else 0
+    counters = {} if rnd is None else {"rnd_env_steps": rnd.update_counter}
+    return counters | ({"critic_updates_left": left} if left else {})
+
+
+def _set_counters(algorithm: PPO | Distillation, counters: dict[str, int]) -> None:
+    """Restore what `_get_counters` returned; what is missing, as in files of earlier versions, starts at zero."""
+    if isinstance(algorithm, Distillation):
+        algorithm.num_updates = counters.get("num_updates", 0)
+    if isinstance(algorithm, Ppo):
+        algorithm.critic_updates_left = counters.get("critic_updates_left", 0)
+    rnd = _rnd_of(algorithm)
+    if rnd is not None:
+        rnd.update_counter = counters.get("rnd_env_steps", 0)
+
+
+def _find_discounted_rewards(algorithm: PPO | Distillation) -> Any:
+    """Return the object whose `avg` is the discounted sum of each environment's RND rewards.
+
+    The scale of these rewards is estimated from the sums. They have shape (num_envs,), and are None before the first
+    step. Without RND, or if it does not normalise its rewards, this returns None.
+    """
+    normaliser = getattr(_rnd_of(algorithm), "reward_normalizer", None)
+    return normaliser.disc_avg if isinstance(normaliser, EmpiricalDiscountedVariationNormalization) else None
+
+
+def _rnd_of(algorithm: Any) -> RandomNetworkDistillation | None:
+    return getattr(algorithm, "rnd", None)
+
+
+def _get_memory(networks: Mapping[str, MLPModel]) -> dict[str, list[torch.Tensor]]:
+    """Return the hidden states of networks by name: of a GRU one tensor, of an LSTM two; nothing for other networks.
+
+    Each is of shape (num_layers, num_envs, hidden_dim).
+    """
+    states = {name: network.get_hidden_state() for name, network in networks.items()}
+    return {
+        name: list(state) if isinstance(state, tuple) else [state]
+        for name, state in states.items()
+        if state is not None
+    }
+
+
+def _set_memory(networks: Mapping[str, MLPModel], memory: Mapping[str, list[torch.Tensor]], device: str) -> None:
+    """Restore what `_get_memory` returned, for networks of the same kind and the same number of environments.
+
+    A network that is not in it forgets what it remembers.
+    """
+    for name, network in networks.items():
+        state: Any = tuple(tensor.to(device, copy=True) for tensor in memory.get(name, ()))
+        network.reset(hidden_state=state[0] if len(state) == 1 else state or None)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from mjtrain.training.hooks.after_iteration import (
     BestHook,
+    CheckpointHook,
     DriftHook,
     EvaluationHook,
     NanHook,
@@ -13,7 +14,6 @@ from mjtrain.training.hooks.after_iteration import (
     WarningHook,
 )
 from mjtrain.training.hooks.base import Hook, HookContext
-from mjtrain.training.hooks.checkpoints import CheckpointHook
 from mjtrain.training.metric_rules import find_ranking
 
 __all__ = ["Hook", "HookContext", "make_hooks"]
