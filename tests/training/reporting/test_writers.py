@@ -20,7 +20,7 @@ from mjtrain.runtime.errors import OutsideError
 from mjtrain.runtime.event_log import write_event
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.open_run import naming_last_checkpoint, saved_iteration
-from mjtrain.training.reporting import writers
+from mjtrain.training.reporting import report as report_module
 from mjtrain.training.reporting.report import JsonlWriter, RunReport, TensorBoardWriter
 from mjtrain.training.reporting.writer import Writer, WriterError
 from support.frozen import dead_file_system
@@ -70,7 +70,7 @@ def test_tensorboard_comes_back_when_there_is_room_again(
     num_files = len(list(tmp_path.glob("events.*")))
     write(300)
     assert len(list(tmp_path.glob("events.*"))) == num_files  # too soon for another file
-    monkeypatch.setattr(writers, "REOPEN_S", 0.0)
+    monkeypatch.setattr(report_module, "REOPEN_S", 0.0)
     writer._reopen_at_s = 0.0
     errors.clear()
     write(301)
@@ -170,7 +170,7 @@ def test_lines_are_removed_without_room_for_another_file(tmp_path: Path, monkeyp
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writers, "write_whole", refuse)
+    monkeypatch.setattr(report_module, "write_whole", refuse)
     JsonlWriter(path, 1).close()
     assert path.read_text() == '{"iteration": 1}\n{"event": "restart"}\n'
 
