@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import mjtrain_policies
@@ -27,6 +28,7 @@ from mjtrain.deployment.control_loop import COMPLETED, Controller, Guard, Limits
 from mjtrain.deployment.packets import PacketError, UdpRobot, decode_targets, encode_readings
 from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.deployment.robot import Readings
+from mjtrain.deployment.run_policy import SimulatedProcess
 from mjtrain.deployment.steering import Commands
 from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
@@ -406,6 +408,35 @@ def test_an_older_export_with_a_base_is_to_be_exported_again() -> None:
     rows = [{**METADATA["actions"][0], "base": "motion_controls", "base_params": {"share": 0}}]
     with pytest.raises(RequestError, match=r"added to motion_controls, .*where share is 0, export the run again"):
         check({**METADATA, "actions": rows}, "policy.onnx")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ([1], "metadata is not a JSON object"),
+        ({**METADATA, "observations": "x"}, "observations of its metadata is not of type list"),
+        ({**METADATA, "joints": None}, "joints of its metadata is not of type dict"),
+        ({key: METADATA[key] for key in METADATA if key != "task"}, "task of its metadata is not of type str"),
+        ({**METADATA, "control_period_s": float("nan")}, "control_period_s nan: must be more than 0 and finite"),
+    ],
+)
+def test_damaged_metadata_is_named(metadata: Any, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy.onnx"
+    make_policy(file)
+    model = onnx.load(file)
+    model.metadata_props[0].value = json.dumps(metadata)
+    onnx.save(model, file)
+    with pytest.raises(RequestError, match=words):
+        DeployedPolicy(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("x", "XML parse error"), ("<mujoco/>", "Invalid name 'knee'")], ids=["no model", "another one"]
+)
+def test_a_model_that_cannot_be_simulated_is_one_line(text: str, words: str, tmp_path: Path) -> None:
+    (model := tmp_path / "robot.xml").write_text(text)
+    with pytest.raises(RequestError, match=rf"^--model {model}: cannot be simulated \(.*{words}"):
+        SimulatedProcess({"model": str(model)}, make_policy(tmp_path / "policy.onnx"))
 
 
 def test_a_command_has_the_size_that_the_metadata_says() -> None:

@@ -284,6 +284,8 @@ def _make_circle(path: Path) -> None:
         ("code", _make_circle, "code is not a folder; remove it"),
         ("code", Path.touch, "code is not a folder; remove it"),
         ("params", _make_circle, "params is not a folder; remove it"),
+        ("robot", _make_circle, "robot is not a folder; remove it"),
+        ("robot", Path.touch, "robot is not a folder; remove it"),
     ],
 )
 def test_something_else_in_the_place_of_a_file_is_named(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save
 
 import mjtrain
 from mjtrain.api import make_train_config
@@ -16,7 +17,7 @@ from mjtrain.evaluation.playing.policy_session import PolicySession
 from mjtrain.evaluation.playing.replay_page import _describe
 from mjtrain.runs.bundle import WEIGHTS, read_networks, read_weights
 from mjtrain.runs.bundle_places import open_bundle
-from mjtrain.runs.checkpoint import load_checkpoint
+from mjtrain.runs.checkpoint import CheckpointError, load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.preflight.load import resolve_load
 from mjtrain.training.request import resolve_training
@@ -63,6 +64,16 @@ def test_what_does_not_fit_or_is_not_there_is_one_line(tmp_path: Path) -> None:
         train(tmp_path, "pretrained:Nothing")
     with pytest.raises(RequestError, match=r"--load .*: is neither a run nor a shared policy"):
         train(tmp_path, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [("[1]", "holds a list"), ("null", "holds a NoneType"), ('{"learner": 7}', "is damaged: learner is of type int")],
+)
+def test_weights_with_another_header_are_one_line(header: str, words: str, tmp_path: Path) -> None:
+    (file := tmp_path / WEIGHTS).write_bytes(save({}, {"mjtrain": header}))
+    with pytest.raises(CheckpointError, match=words):
+        read_networks(file, "cpu")
 
 
 def test_a_shared_policy_that_is_played_is_known_by_its_place() -> None:

@@ -227,6 +227,21 @@ def test_a_pipe_in_the_place_of_a_record_is_passed_over(tmp_path: Path) -> None:
     assert list_code_changes(tmp_path, {"task.py": __file__}) == []
 
 
+def test_a_link_to_nothing_in_the_place_of_a_record_is_replaced(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "a" / "2026-01-01_00-00-00")
+    (run_dir / "params" / "env.yaml").symlink_to("gone.yaml")
+    save_params(run_dir, env={"a": 1}, launch={"task": "x"})
+    assert load_params(run_dir, "env") == {"a": 1}
+    assert [path.name for path in run_dir.glob("params/previous/*/*")] == ["launch.yaml"]
+
+
+def test_a_record_without_a_task_is_a_line(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "a" / "2026-01-01_00-00-00")
+    (run_dir / "params" / "launch.yaml").write_text("a: 1\n")
+    with pytest.raises(RequestError, match=r"launch\.yaml: names no task; it is not what a training records$"):
+        read_run(run_dir)
+
+
 def test_settings_by_a_number_are_a_line(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "a" / "2026-01-01_00-00-00")
     for name in ("env", "agent"):

@@ -1,6 +1,7 @@
 """An exported policy: its network and its metadata."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ KEY = "mjtrain"
 
 FORMATS = (3,)
 """Formats of the metadata that can be read."""
+
+_KINDS = {"task": str, "control_period_s": float, "observations": list, "actions": list, "default_pose": dict}
+_OPTIONAL = dict.fromkeys(("commands", "joints", "sensors"), dict)
+"""Types of what the metadata has, and of what an earlier export may lack."""
 
 
 class DeployedPolicy:
@@ -36,7 +41,10 @@ class DeployedPolicy:
         found = self._session.get_modelmeta().custom_metadata_map.get(KEY)
         if found is None:
             raise RequestError(f"{file}: has no metadata of mjtrain; write it by mjtrain export")
-        self.metadata: dict[str, Any] = json.loads(found)
+        try:
+            self.metadata: dict[str, Any] = dict(json.loads(found))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise RequestError(f"{file}: its metadata is not a JSON object ({error}); export the run again") from error
         self.file = file
         check(self.metadata, str(file))
 
@@ -52,6 +60,11 @@ def check(metadata: dict[str, Any], name: str) -> None:
         raise RequestError(f"{name}: its metadata has format {metadata.get('format')}; export the run again")
     if "actions" not in metadata:
         raise RequestError(f"{name}: is a policy of an external environment, whose observations are not described")
+    for key, kind in (_KINDS | _OPTIONAL).items():
+        if not isinstance(metadata.get(key, _OPTIONAL.get(key, type(None))()), kind):
+            raise RequestError(f"{name}: {key} of its metadata is not of type {kind.__name__}; export the run again")
+    if not 0 < metadata["control_period_s"] < math.inf:
+        raise RequestError(f"{name}: control_period_s {metadata['control_period_s']}: must be more than 0 and finite")
     if bases := {row["base"] for row in metadata["actions"] if "base" in row}:
         raise RequestError(
             f"{name}: its actions are added to {', '.join(bases)}, which deploy does not compute; where share is 0, "

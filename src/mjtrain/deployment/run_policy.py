@@ -20,7 +20,7 @@ class SimulatedProcess:
     """The process of the simulated robot."""
 
     def __init__(self, simulation: dict[str, Any], policy: DeployedPolicy) -> None:
-        """Start it and wait for its port; raises a RuntimeError if it ends before."""
+        """Start it and wait for its port; raises a RequestError if it cannot simulate the model."""
         if not Path(simulation["model"]).is_file():
             raise RequestError(
                 f"--model {simulation['model']}: does not exist; export writes model.mjb beside the policy"
@@ -40,7 +40,11 @@ class SimulatedProcess:
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"the process of the simulated robot ended with status {self._process.wait()}")
-        self.port: int = json.loads(line)["port"]
+        answer = json.loads(line)
+        if "problem" in answer:
+            self._process.wait()
+            raise RequestError(f"--model {simulation['model']}: cannot be simulated ({answer['problem']})")
+        self.port: int = answer["port"]
         self.pid = self._process.pid
 
     def find_end(self) -> str | None:

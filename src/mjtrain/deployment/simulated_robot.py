@@ -176,9 +176,13 @@ def _find_passive(model: mujoco.MjModel) -> list[tuple[slice, slice]]:
 
 
 def main() -> None:
-    """Read settings, print the port, serve."""
+    """Read settings, print the port or why the model cannot be simulated, serve."""
     request = json.load(sys.stdin)
-    robot = SimulatedRobot(Simulation(**request["simulation"]), request["metadata"])
+    try:
+        robot = SimulatedRobot(Simulation(**request["simulation"]), request["metadata"])
+    except (ValueError, KeyError) as error:  # MuJoCo's: the file is not a model, or has other names than the policy
+        sys.stdout.write(json.dumps({"problem": " ".join(str(error).split())}) + "\n")
+        return
     sys.stdout.write(json.dumps({"port": robot.port}) + "\n")
     sys.stdout.flush()
     robot.serve(request["parent"])

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from mjtrain.runs.checkpoint import CheckpointError, load_checkpoint
+from mjtrain.runs.checkpoint import CheckpointError, check_content, load_checkpoint
 from mjtrain.runs.run_dir import parse_yaml
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import write_whole
@@ -223,7 +223,7 @@ def read_weights(path: Path, device: str) -> dict[str, Any]:
                 place[last] = file.get_tensor(name)
     except Exception as error:  # the library has its own
         raise CheckpointError(f"policy {path}: is not a file of weights ({error})") from error
-    return content
+    return check_content(content, path)
 
 
 _CONDITIONS = ("num_envs", "episodes", "seed", "engine", "noise", "pushes", "randomization")

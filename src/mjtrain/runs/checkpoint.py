@@ -162,6 +162,11 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
     except Exception as error:  # a broken archive can raise anything
         reason = summarise(error)
         raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of plain values ({reason})") from error
+    return check_content(content, path)
+
+
+def check_content(content: Any, path: Path) -> dict[str, Any]:
+    """Return what was read from a checkpoint or a file of weights, or raise a CheckpointError if it is neither."""
     if not isinstance(content, dict):
         raise CheckpointError(f"checkpoint {path}: not a checkpoint (it holds a {type(content).__name__})")
     number = content.get("format", FORMAT)

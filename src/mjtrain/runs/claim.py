@@ -109,7 +109,7 @@ def claim_run_dir(run_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _check_places(run_dir: Path) -> None:
     """Refuse a run in which something else has the place of a file or a folder that a training writes."""
     code, params = run_dir / "code", run_dir / "params"
-    for path in (params, run_dir / "data", code, code / "previous"):
+    for path in (params, run_dir / "robot", run_dir / "data", code, code / "previous"):
         if is_something_else(path, stat.S_ISDIR) or (path.is_symlink() and not path.exists()):
             raise RequestError(f"--resume {run_dir}: {path.relative_to(run_dir)} is not a folder; remove it")
     copies = (path for path in code.rglob("*.py") if path.is_dir())  # anything else is replaced

@@ -177,14 +177,15 @@ def save_params(run_dir: Path, **params: Any) -> None:
 
 def _keep_previous(folder: Path) -> None:
     """Copy the params of the last start to previous/{time}, all or none."""
-    newest = max(path.stat().st_mtime for path in folder.glob("*.yaml"))
+    files = [path for path in folder.glob("*.yaml") if path.is_file()]  # one may be a link to nothing
+    newest = max(path.stat().st_mtime for path in files)
     kept = folder / "previous" / datetime.fromtimestamp(newest).strftime("%Y-%m-%d_%H-%M-%S.%f")
     if kept.exists():
         return  # a start that was interrupted here has kept them
     for leftover in find_partials(kept):
         shutil.rmtree(leftover, ignore_errors=True)
     with filling(kept) as partial:
-        for path in folder.glob("*.yaml"):
+        for path in files:
             shutil.copy2(path, partial)
     sync_folder(kept.parent)
 

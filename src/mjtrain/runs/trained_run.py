@@ -123,7 +123,7 @@ def is_run(place: str | Path) -> bool:
 def read_run(run_dir: Path, *, trust: bool = False) -> TrainedRun:
     """Read what a run recorded, its task included, without a checkpoint; `trust` as for `find_trained_run`."""
     task = recorded_task(load_params(run_dir, "launch")) or CUSTOM
-    rule = Trust(run_dir=run_dir, task=str(task), is_named=False, everything=trust)
+    rule = Trust(run_dir=run_dir, task=task, is_named=False, everything=trust)
     return _read_run(rule, *_try_to_load(rule))
 
 
@@ -208,6 +208,8 @@ def _read_run(trust: Trust, defaults: TaskConfig | None, problem: str | None = N
     task, run_dir = trust.task, trust.run_dir
     record = load_params(run_dir, "launch")
     theirs = recorded_task(record)
+    if theirs is None:
+        raise RequestError(f"{run_dir / 'params' / 'launch.yaml'}: names no task; it is not what a training records")
     if not may_be_played_as(theirs, task):
         raise RequestError(f"{run_dir}: is a run of task {theirs}, and this is {task}")
     functions = {} if defaults is None else collect_functions(defaults.env)

@@ -273,7 +273,7 @@ class _CapturedCalls:
         with wp.ScopedDevice(self._device):
             graph = capture_graph(function)
         for tensor, original in zip(self._kept, before, strict=True):
-            tensor.data.copy_(original)  # by data: it is not a write that counts, see env/read_only.py
+            tensor.data.copy_(original)  # by data: it is not a write that counts, see `ReadOnly`
         return graph
 
 
