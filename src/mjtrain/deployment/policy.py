@@ -15,8 +15,14 @@ KEY = "mjtrain"
 FORMATS = (3,)
 """Formats of the metadata that can be read."""
 
-_KINDS = {"task": str, "control_period_s": float, "observations": list, "actions": list, "default_pose": dict}
-_OPTIONAL = dict.fromkeys(("commands", "joints", "sensors"), dict)
+_KINDS: dict[str, type] = {
+    "task": str,
+    "control_period_s": float,
+    "observations": list,
+    "actions": list,
+    "default_pose": dict,
+}
+_OPTIONAL: dict[str, type] = dict.fromkeys(("commands", "joints", "sensors"), dict)
 """Types of what the metadata has, and of what an earlier export may lack."""
 
 
