@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig
-from mjtrain.config.type_check import show
+from mjtrain.config.limits import show
 from mjtrain.runtime.deferred_imports import DeferredImport, defer_import
 from mjtrain.runtime.errors import RequestError, StoppedError, message_of, suggest
 from mjtrain.runtime.machine import find_entry_points

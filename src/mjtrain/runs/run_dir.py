@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig, from_plain
+from mjtrain.config.limits import find_type_problems
 from mjtrain.config.plain import with_default_params
-from mjtrain.config.type_check import find_type_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import filling, find_partials, read_regular, remove_partials, sync_folder, write_whole

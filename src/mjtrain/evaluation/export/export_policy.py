@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import AgentConfig, EnvConfig, ImitationConfig, to_plain
 from mjtrain.env.catalog import task_file
-from mjtrain.runs.bundle import METADATA, ONNX, WEIGHTS, BundleError, write_manifest
-from mjtrain.runs.bundle_card import write_card
+from mjtrain.runs.bundle import METADATA, ONNX, WEIGHTS, BundleError, write_card, write_manifest, write_weights
 from mjtrain.runs.bundle_places import PRETRAINED
 from mjtrain.runs.checkpoint import Parts, load_checkpoint, recorded_learner
 from mjtrain.runs.robot import record_robot
@@ -17,7 +16,6 @@ from mjtrain.runs.run_dir import read_recorded, save_params
 from mjtrain.runs.sources import move_data, save_data
 from mjtrain.runs.teacher import AUTO
 from mjtrain.runs.trained_run import TrainedRun, find_trained_run, is_run
-from mjtrain.runs.weights import write_weights
 from mjtrain.runtime.errors import RequestError, require
 from mjtrain.runtime.files import partial_path
 from mjtrain.runtime.rank import RankContext

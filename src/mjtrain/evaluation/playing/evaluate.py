@@ -327,7 +327,7 @@ def _record_foreign(context: RankContext, run: TrainedRun, config: PlayConfig) -
     """Run a policy in one environment that draws itself."""
     from mjtrain.evaluation.playing.player import Player
     from mjtrain.runtime.worker import same_environ
-    from mjtrain.sim.drawing.encode import write_video
+    from mjtrain.sim.drawing.video import write_video
 
     assert config.video is not None
     with contextlib.ExitStack() as stack:

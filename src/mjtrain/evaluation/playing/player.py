@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from mjtrain.config import UNTRAINED, EngineName, EnvConfig, PolicyName
-from mjtrain.config.limits import FINITE
-from mjtrain.config.type_check import show
+from mjtrain.config.limits import FINITE, show
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.env.term_check import find_term_problems

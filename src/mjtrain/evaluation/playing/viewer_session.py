@@ -11,8 +11,7 @@ import numpy as np
 
 from mjtrain.config import EnvConfig
 from mjtrain.evaluation.followed import Ghost
-from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.text import count
+from mjtrain.runtime.errors import RequestError, count
 from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.sim.robots.kinematics import Kinematics
 

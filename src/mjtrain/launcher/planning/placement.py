@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any, Literal
 
 from mjtrain.config import GpuIds, LaunchConfig
-from mjtrain.config.type_check import find_option_problems, show
+from mjtrain.config.limits import find_option_problems, show
 from mjtrain.launcher.faults import find_launch_problems, parse_faults
 from mjtrain.launcher.planning.external import (
     TOKEN_VARIABLE,

@@ -11,7 +11,7 @@ from rsl_rl.models import MLPModel
 from rsl_rl.modules import EmpiricalDiscountedVariationNormalization, EmpiricalNormalization
 from tensordict import TensorDict
 
-from mjtrain.config.type_check import show
+from mjtrain.config.limits import show
 from mjtrain.learning.algorithm import Observations
 from mjtrain.learning.collectives import Collectives, update_moments
 from mjtrain.learning.persistence import find_other_shape

@@ -10,8 +10,15 @@ from mjtrain.env.env import Env
 from mjtrain.env.nan_guard import check_nan_resets
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.learner import IterationResult
-from mjtrain.runs.best_checkpoint import BEST_FILE, write_best
-from mjtrain.runs.checkpoint import BestCheckpoint, checkpoint_path, find_valid_checkpoint, prune_checkpoints, read_best
+from mjtrain.runs.checkpoint import (
+    BEST_FILE,
+    BestCheckpoint,
+    checkpoint_path,
+    find_valid_checkpoint,
+    prune_checkpoints,
+    read_best,
+    write_best,
+)
 from mjtrain.runs.storage.uploader import Uploader, UploadEvent
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import count

@@ -8,10 +8,9 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from mjtrain.config import RobotConfig
+from mjtrain.config import ActuatorConfig, RobotConfig
 from mjtrain.config.limits import find_option_problems
 from mjtrain.config.robot import ImportConfig, KeyframeConfig, OptionConfig, SensorConfig, SiteConfig
-from mjtrain.config.robot_parts import ActuatorConfig
 from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.files import write_whole
 from mjtrain.sim.robots.completion import complete_robot
