@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -198,12 +199,17 @@ def test_no_text_of_a_run_is_taken_for_markup() -> None:
     for path in (path for path in SOURCES if any(name.startswith("rich.") for name in imported_modules(path))):
         assert not {"rich.print", "rich.markup"} & imported_modules(path), path
         nodes = list(ast.walk(ast.parse(path.read_text())))
-        derives = any(isinstance(node, ast.ClassDef) and "Console" in map(ast.unparse, node.bases) for node in nodes)
-        makers = {"super().__init__"} if derives else {"Console"}
+        derived = [
+            node for node in nodes if isinstance(node, ast.ClassDef) and "Console" in map(ast.unparse, node.bases)
+        ]
+        starts = [node for node in chain.from_iterable(map(ast.walk, derived)) if isinstance(node, ast.Call)]
+        makers = [node for node in starts if ast.unparse(node.func) == "super().__init__"]
+        assert len(makers) == len(derived), path
+        makers += [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "Console"]
         for node in nodes:
             options = [ast.unparse(keyword) for keyword in node.keywords] if isinstance(node, ast.Call) else []
             assert "markup=True" not in options, f"{path}: {ast.unparse(node)}"
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in makers:
+            if node in makers:
                 found += 1
                 assert {"markup=False", "emoji=False"} <= set(options), f"{path}: {ast.unparse(node)}"
     assert found >= 3
