@@ -76,7 +76,6 @@ WALLS = {
         "deployment/simulated_drives.py",
         "deployment/simulated_readings.py",
         "deployment/simulated_robot.py",
-        "deployment/simulated_steps.py",
         "tools/doctor/slow_checks.py",
         "evaluation/playing/native_viewer.py",
         "motion/report.py",
@@ -182,8 +181,7 @@ def test_third_parties_stay_behind_their_walls() -> None:
 def test_worlds_begin_as_keyframe_home_says() -> None:
     """`mujoco.MjData(model)` has mocap bodies where the file has them, which no later qpos changes."""
     without_a_start = {
-        "deployment/simulated_robot.py",  # these two reset to the keyframe
-        "deployment/simulated_steps.py",
+        "deployment/simulated_robot.py",  # resets to the keyframe
         "sim/robots/completion/locks.py",  # only places of bodies in their parents
         "sim/robots/start.py",
         "sim/robots/urdf/convert.py",  # a URDF has no keyframes

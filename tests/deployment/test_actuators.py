@@ -16,8 +16,7 @@ from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.simulated_drives import SimulatedDrives
-from mjtrain.deployment.simulated_robot import SimulatedRobot, Simulation
-from mjtrain.deployment.simulated_steps import SteppedRobot
+from mjtrain.deployment.simulated_robot import SimulatedRobot, Simulation, SteppedRobot
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export.metadata import describe_actions
 from mjtrain.mdp import randomization

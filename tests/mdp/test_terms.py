@@ -29,7 +29,7 @@ from mjtrain.mdp import events, gait, observations, reach, rewards, targets, ter
 from mjtrain.mdp.observations import ctrl_rel
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim import rotations
-from mjtrain.sim.robots.limbs import find_feet
+from mjtrain.sim.robots.measured import find_feet
 from mjtrain.sim.robots.start import make_start
 from support.envs import NUM_ENVS, actions_for, make_env
 

@@ -240,7 +240,7 @@ def stepping(
         RequestError: An action does not set the position of a joint.
     """
     from mjtrain.env.actions import actions_that_set, find_position_actuators
-    from mjtrain.sim.robots.limbs import find_feet  # imports MuJoCo, which a help page does not need
+    from mjtrain.sim.robots.measured import find_feet  # imports MuJoCo, which a help page does not need
 
     swings = swing(env, frequency_hz, offsets, duty, command, velocity_sensor, stopped_below)
     back = swings - torch.sin(2 * torch.pi * swings) / (2 * torch.pi) - 0.5

@@ -100,7 +100,7 @@ def inverse_kinematics(
     """
     from mjtrain.env.actions import actions_that_set, find_position_actuators
     from mjtrain.sim.robots.kinematics import ForwardKinematics
-    from mjtrain.sim.robots.limbs import find_joints, find_tool  # imports MuJoCo, which a help page does not need
+    from mjtrain.sim.robots.measured import find_joints, find_tool  # imports MuJoCo, which a help page does not need
 
     model, qpos = env.engine.model, env.state.qpos
     joints, gears = find_joints(model, find_position_actuators(env.action_table))

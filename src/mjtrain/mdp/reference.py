@@ -133,7 +133,7 @@ class Reference:
         """
         keys = ("qpos", *actuators), ("ctrl", *actuators), ("gear", *actuators)
         if keys[0] not in self.found:
-            from mjtrain.sim.robots.limbs import find_driven_joint  # imports MuJoCo, which a help page does not need
+            from mjtrain.sim.robots.measured import find_driven_joint  # imports MuJoCo, which a help page does not need
 
             layout, model = env.engine.layout, env.engine.model
             names = {row: name for name, row in layout.actuators.items()}

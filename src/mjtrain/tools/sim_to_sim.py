@@ -14,7 +14,7 @@ import torch
 
 from mjtrain.config import UNTRAINED, EnvConfig, PlayConfig, SimulatorName
 from mjtrain.deployment.policy import DeployedPolicy
-from mjtrain.deployment.simulated_steps import SteppedRobot
+from mjtrain.deployment.simulated_robot import SteppedRobot
 from mjtrain.env.env import Env
 from mjtrain.evaluation.episodes import Episode, PolicyPlayer, play_episodes, resolve_run_size
 from mjtrain.evaluation.eval_config import UNFINISHED

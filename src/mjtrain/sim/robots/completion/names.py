@@ -7,11 +7,11 @@ import mujoco
 
 from mjtrain.config import NamesConfig
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.completion.parts import free_name, match_one
+from mjtrain.sim.robots.completion.parts import free_name, list_parts, match_one
 
 _OBJECTS = {
-    "body": (mujoco.mjtObj.mjOBJ_BODY, mujoco.mjtObj.mjOBJ_XBODY),
     "joint": (mujoco.mjtObj.mjOBJ_JOINT,),
+    "body": (mujoco.mjtObj.mjOBJ_BODY, mujoco.mjtObj.mjOBJ_XBODY),
     "geom": (mujoco.mjtObj.mjOBJ_GEOM,),
     "site": (mujoco.mjtObj.mjOBJ_SITE,),
     "actuator": (mujoco.mjtObj.mjOBJ_ACTUATOR,),
@@ -30,14 +30,8 @@ def rename_parts(spec: Any, config: NamesConfig) -> None:
     """Give parts new names, and use these wherever the robot refers to them; actuators without a name get one."""
     if config.free_joint:
         _name_free_joint(spec, config.free_joint)
-    for plural, kind, parts in (
-        ("joints", "joint", spec.joints),
-        ("bodies", "body", spec.bodies),
-        ("geoms", "geom", spec.geoms),
-        ("sites", "site", spec.sites),
-        ("actuators", "actuator", spec.actuators),
-        ("sensors", "sensor", spec.sensors),
-    ):
+    for kind in _OBJECTS:
+        plural, parts = "bodies" if kind == "body" else f"{kind}s", list_parts(spec, kind)
         if kind == "actuator":
             _name_actuators(spec)  # after the new names of joints, and before those of actuators
         old_names: list[str] = [part.name for part in parts if part.name and part.name != "world"]

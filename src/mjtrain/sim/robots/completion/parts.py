@@ -76,6 +76,11 @@ def exclude_self_collision(spec: Any) -> None:
             spec.add_exclude(bodyname1=first, bodyname2=second)
 
 
+def list_parts(spec: Any, kind: str) -> Any:
+    """Return the parts of a kind, such as joint or body."""
+    return spec.bodies if kind == "body" else getattr(spec, f"{kind}s")
+
+
 def free_name(name: str, parts: Any) -> str:
     """Return a name, with a number from 2 on if parts have it already."""
     taken = {part.name for part in parts}

@@ -8,7 +8,7 @@ import mujoco
 
 from mjtrain.config import SensorConfig
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.completion.parts import choose, refuse
+from mjtrain.sim.robots.completion.parts import choose, list_parts, refuse
 from mjtrain.sim.robots.layout import CONTACT_WIDTHS
 
 _SITE, _FRAME, _SUBTREE = ("site",), ("site", "xbody", "geom", "camera", "body"), ("xbody",)
@@ -132,18 +132,7 @@ def _word(kind: str) -> str:
 
 
 def _names(spec: Any, kind: str) -> list[str]:
-    parts = {
-        "site": spec.sites,
-        "xbody": spec.bodies,
-        "body": spec.bodies,
-        "subtree": spec.bodies,
-        "geom": spec.geoms,
-        "camera": spec.cameras,
-        "joint": spec.joints,
-        "tendon": spec.tendons,
-        "actuator": spec.actuators,
-    }[kind]
-    return [part.name for part in parts if part.name]
+    return [part.name for part in list_parts(spec, _word(kind)) if part.name]
 
 
 def _object_type(config: SensorConfig, kind: str) -> Any:
