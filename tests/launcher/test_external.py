@@ -122,6 +122,9 @@ ERRORS = [
     ("one is empty", TORCHRUN | {"WORLD_SIZE": ""}, ["WORLD_SIZE is not", "train on this machine alone"]),
     ("not a number", TORCHRUN | {"RANK": "two"}, ["RANK=two", "number"]),
     ("beyond the end", TORCHRUN | {"RANK": "4"}, ["RANK=4", "less than WORLD_SIZE"]),
+    ("no port", TORCHRUN | {"MASTER_PORT": "99999"}, ["MASTER_PORT=99999: must be a port, from 1 to 65535"]),
+    ("port 0 of a node", NODE | {"MASTER_PORT": "0"}, ["MASTER_PORT=0: must be a port"]),
+    ("a host larger than the job", TORCHRUN | {"LOCAL_WORLD_SIZE": "5"}, ["5 ranks, more than the 4"]),
     (
         "skrl's launcher, far above",
         {k: v for k, v in JAX.items() if k != "JAX_LOCAL_WORLD_SIZE"},

@@ -138,6 +138,14 @@ class ExternalRank:
     elastic: bool = False
     """Whether the parent is torchrun's agent, which waits for its ranks and may start them again."""
 
+    def __post_init__(self) -> None:
+        """Raise a RequestError if a host has more ranks than the job."""
+        if self.local_world_size > self.world_size:
+            raise RequestError(
+                f"{self.source} says that this host has {self.local_world_size} ranks, more than the {self.world_size} "
+                "of the job; set the number of ranks on a host to at most that"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExternalNode:
@@ -370,4 +378,6 @@ def _read(environ: Mapping[str, str], name: str) -> int:
     value = environ[name]
     if not value.isdecimal():
         raise RequestError(f"{name}={value}: must be a number of at least 0")
+    if name.endswith("PORT") and not 0 < int(value) < 65536:
+        raise RequestError(f"{name}={value}: must be a port, from 1 to 65535")
     return int(value)
