@@ -76,9 +76,6 @@ def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
     env = add_named_parts(defaults.env, args)
     if {"-h", "--help"} & set(args):
         _print_help(f"train {task}", defaults.run)
-    short = _read_short(task, args, defaults.run)
-    if short is not None:
-        return dataclasses.replace(defaults, run=short.run, env=env), short.launch, short.dry_run
     every = with_env(AllOptions, env)
     options = parse(
         every,
@@ -88,16 +85,6 @@ def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
     )
     config = dataclasses.replace(defaults, run=options.run, env=options.env, agent=options.agent)
     return config, options.launch, options.dry_run
-
-
-def _read_short(task: str, args: list[str], run: RunConfig) -> _Options | None:
-    """Read flags of the run and the launch alone, which takes less time; None if there are others, or one is wrong."""
-    if any(arg.startswith(("--env", "--agent", "--help")) for arg in args):
-        return None
-    try:
-        return parse(_Options, args, prog=f"train {task}", default=_Options(launch=LaunchConfig(), run=run))
-    except RequestError:
-        return None  # the parser for all settings can say what was meant
 
 
 def _print_help(prog: str, run: RunConfig) -> None:
