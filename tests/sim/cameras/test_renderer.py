@@ -1,14 +1,16 @@
 """The cameras of all worlds: what the images hold, and on what they depend."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
 import mujoco
 import numpy as np
 import pytest
 import torch
+import warp as wp
 
 from mjtrain.config import CameraConfig
+from mjtrain.sim.cameras import worlds
 from mjtrain.sim.cameras.renderer import SEEN_FIELDS, CameraRenderer
 from support.scenes import SCENE, SIDE, load_hanging, load_scene, poses
 
@@ -128,6 +130,20 @@ def test_threads_render_what_one_thread_renders(num_envs: int) -> None:
         expected, found = copy_images(one), copy_images(several)
         assert all(torch.equal(image, found[name]) for name, image in expected.items())
     several.close()
+
+
+def test_a_kernel_is_built_once_for_each_kind_of_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: dict[Hashable, wp.Kernel] = {}
+    monkeypatch.setattr(worlds, "_kernels", built)
+    images = {}
+    for name, shadows, count in (("first", False, 1), ("other", True, 2), ("again", False, 2)):
+        renderer = make_renderer({"side": replace(SIDE, shadows=shadows)}, 4, num_threads=2)
+        renderer.render(poses(4))
+        images[name] = copy_images(renderer)
+        renderer.close()
+        assert len(built) == count, name
+    assert all(torch.equal(image, images["again"][stream]) for stream, image in images["first"].items())
+    assert not torch.equal(images["other"]["side.rgb"], images["first"]["side.rgb"])
 
 
 def test_a_height_field_is_built_once() -> None:

@@ -1,7 +1,9 @@
 """Some of the worlds as the ray caster sees them: poses, what is seen of the model, and a context per camera group."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
 import mujoco
 import mujoco_warp as mjw
@@ -64,7 +66,6 @@ class RenderedWorlds:
         if field == "cam_fovy":  # rays follow from it, and precomputed ones are the same in every world
             for context in self._contexts:
                 context.use_precomputed_rays = False
-                context._megakernel = None  # was built for precomputed rays
 
     def render(self, groups: Sequence[int]) -> None:
         """Render groups of cameras of all worlds at `qpos`."""
@@ -76,9 +77,31 @@ class RenderedWorlds:
         mjw.camlight(self._model, self._data)
         for group in groups:
             mjw.refit_bvh(self._model, self._data, self._contexts[group])
-            mjw.render(self._model, self._data, self._contexts[group])
+            _render(self._model, self._data, self._contexts[group])
             for kernel, size, inputs, image in self._launches[group]:
                 wp.launch(kernel, dim=size, inputs=inputs, outputs=[image])
+
+
+_kernels: dict[Hashable, wp.Kernel] = {}
+"""Kernels of the ray caster by what they are built for."""
+
+_STATIC_TYPES = (bool, int, float, wp.uint32, wp.vec3)
+"""Types of the fields of a context that are constants in the kernel, as in MuJoCo Warp."""
+
+
+def _render(model: mjw.Model, data: mjw.Data, context: mjw.RenderContext) -> None:
+    """Render with a kernel that another context has built, if possible: building one takes a quarter of a second."""
+    static = [_as_key(getattr(context, field.name)) for field in fields(context) if field.type in _STATIC_TYPES]
+    built_for = (model.nlight, context.geom_ray_types, *static)
+    context._megakernel = _kernels.get(built_for)
+    mjw.render(model, data, context)
+    _kernels[built_for] = context._megakernel
+
+
+def _as_key(value: Any) -> Hashable:
+    if isinstance(value, wp.vec3):
+        return tuple(value)
+    return int(value) if isinstance(value, wp.uint32) else value
 
 
 def build_height_fields(model: mujoco.MjModel) -> mjw.RenderContext | None:
