@@ -72,7 +72,9 @@ class ReadOnly:
         """
         written = self.find_written()
         for name, tensor, (watched, value) in zip(self._names, self._tensors, before, strict=False):
-            if tensor is watched and not torch.equal(tensor.nan_to_num(), value.nan_to_num()):
+            if tensor is not watched or torch.equal(tensor, value):
+                continue
+            if not torch.equal(tensor.nan_to_num(), value.nan_to_num()):
                 tensor.copy_(value)
                 written = written or _describe(name)
         if written is not None:
