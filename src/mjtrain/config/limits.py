@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 
@@ -242,7 +243,7 @@ def _is_plain(kind: Any, value: Any) -> bool:
 
 
 def _check_fields(kind: Any, value: Any, prefix: str, *, limits: bool = True) -> list[str]:
-    kinds = typing.get_type_hints(kind, include_extras=True)
+    kinds = _read_kinds(kind)
     names = [field.name for field in dataclasses.fields(kind)]
     return [
         problem
@@ -251,6 +252,9 @@ def _check_fields(kind: Any, value: Any, prefix: str, *, limits: bool = True) ->
             kinds[name], getattr(value, name), f"{prefix}{name.replace('_', '-')}", limits=limits
         )
     ]
+
+
+_read_kinds = cache(partial(typing.get_type_hints, include_extras=True))
 
 
 def _check_tuple(arguments: tuple[Any, ...], value: Any, name: str, *, limits: bool) -> list[str]:

@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -79,12 +80,15 @@ def from_plain(
     return _freeze(value)
 
 
+_read_kinds = cache(typing.get_type_hints)
+
+
 def _make_dataclass(
     kind: Any, value: Any, name: str, functions: Mapping[str, Callable[..., Any]], load: Load | None
 ) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{name or kind.__name__} is {value!r}, not a mapping")
-    kinds = typing.get_type_hints(kind)
+    kinds = _read_kinds(kind)
     unknown = [key for key in value if key not in kinds]
     if unknown:
         raise ValueError(

@@ -6,8 +6,10 @@ Importing this module imports neither torch nor the functions' modules.
 import inspect
 import math
 import re
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import EnvConfig
@@ -226,10 +228,15 @@ def read_annotation(func: Callable[..., Any], parameter: inspect.Parameter) -> A
     kind = parameter.annotation
     if isinstance(kind, str):  # of a module with `from __future__ import annotations`
         try:
-            kind = eval(kind, getattr(inspect.unwrap(func), "__globals__", {}))
+            kind = eval(_compile(kind), getattr(inspect.unwrap(func), "__globals__", {}))
         except Exception:  # a name that only a type checker knows
             return Any
     return Any if kind is parameter.empty else kind
+
+
+@cache
+def _compile(annotation: str) -> types.CodeType:
+    return compile(annotation.strip(), "<annotation>", "eval")
 
 
 def _find_wrong_call(term: TermFunction, signature: inspect.Signature) -> str | None:

@@ -82,7 +82,7 @@ class RenderedWorlds:
                 wp.launch(kernel, dim=size, inputs=inputs, outputs=[image])
 
 
-_kernels: dict[Hashable, wp.Kernel] = {}
+_kernels: dict[Hashable, wp.Kernel | None] = {}
 """Kernels of the ray caster by what they are built for."""
 
 _STATIC_TYPES = (bool, int, float, wp.uint32, wp.vec3)
