@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -120,8 +121,9 @@ WALLS = {
 SOURCES = sorted((SRC / "mjtrain").rglob("*.py"))
 
 
-def imported_modules(path: Path) -> set[str]:
-    found = set()
+@cache
+def imported_modules(path: Path) -> frozenset[str]:
+    found = set[str]()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -129,7 +131,7 @@ def imported_modules(path: Path) -> set[str]:
             assert node.level == 0, f"{path}: imports are absolute here"
             assert node.module is not None
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def unit_of(module: str) -> str | None:

@@ -133,7 +133,7 @@ def test_threads_render_what_one_thread_renders(num_envs: int) -> None:
 
 
 def test_a_kernel_is_built_once_for_each_kind_of_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: dict[Hashable, wp.Kernel] = {}
+    built: dict[Hashable, wp.Kernel | None] = {}
     monkeypatch.setattr(worlds, "_kernels", built)
     images = {}
     for name, shadows, count in (("first", False, 1), ("other", True, 2), ("again", False, 2)):

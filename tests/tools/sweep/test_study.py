@@ -132,18 +132,21 @@ def test_importances_are_left_out_of_the_picture_as_long_as_nothing_is_known(tmp
     study.draw()
     assert not (tmp_path / "sweep.png").exists()
 
-    def list_plots() -> list[str]:
-        figures = plot_study(study._study, "mean_reward")
-        return [axes.get_title() or axes.get_title(loc="left") for axes in figures]
+    def draw_plots() -> list[Any]:
+        return list(plot_study(study._study, "mean_reward"))
+
+    def list_titles(plots: list[Any]) -> list[str]:
+        return [axes.get_title() or axes.get_title(loc="left") for axes in plots]
 
     others = ["Optimization History Plot", "Intermediate Values Plot", "Parallel Coordinate Plot", *["Slice Plot"] * 3]
     for number in range(12):
         trial = study.ask()
         trial.end("complete", float(trial.params["layers"]))
         if number < 2:
-            assert list_plots() == others
-    assert list_plots() == [*others[:2], "Hyperparameter Importances", *others[2:]]
-    *_, axes = (axes for axes in plot_study(study._study, "mean_reward") if axes.get_title(loc="left"))
+            assert list_titles(draw_plots()) == others
+    plots = draw_plots()
+    assert list_titles(plots) == [*others[:2], "Hyperparameter Importances", *others[2:]]
+    *_, axes = (axes for axes in plots if axes.get_title(loc="left"))
     bars = {label.get_text(): bar.get_width() for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)}
     assert max(bars, key=lambda name: bars[name]) == "layers"
     study.draw()
