@@ -280,7 +280,8 @@ def _is_named(name: str, kind: Any) -> bool:
     """Return whether a flag may set a field: by its name, or by another name where the field's type says so."""
     if _named is None or name.replace("-", "_") in _named:
         return True
-    return kind in FLAT_CONFIGS or any(type(word).__module__.startswith("tyro.") for word in get_args(kind)[1:])
+    is_flat = any(kind is config for config in FLAT_CONFIGS)
+    return is_flat or any(type(word).__module__.startswith("tyro.") for word in get_args(kind)[1:])
 
 
 _find_types = cache(partial(get_type_hints, include_extras=True))
