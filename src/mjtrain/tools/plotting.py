@@ -255,8 +255,8 @@ def make_figure(groups: Sequence[Group], metrics: Sequence[str], axis: XAxis, *,
             if len(group.runs) > 1:
                 low, high = curve.mean - curve.std, curve.mean + curve.std
                 axes.fill_between(curve.x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-            else:
-                run = group.runs[0]
+                continue
+            for run in group.runs:
                 for x, row in zip(x_values(run.rows, axis), run.rows, strict=True):
                     if row["iteration"] in run.restarts:
                         axes.axvline(x, color=line.get_color(), alpha=0.5, linestyle=":")
