@@ -100,13 +100,19 @@ class Mirror:
         """Return the matrix of a vector for each of several bodies, in the frame of another one that is its own image.
 
         The bodies are regular expressions, which must match the image of each. Shape (3 * number, 3 * number).
+
+        Raises:
+            RequestError: An image is missing.
         """
         return torch.kron(self._body_order(self._bodies(bodies)), self._anchor(anchor))
 
     def body_axes(self, bodies: Sequence[str], anchor: str) -> torch.Tensor:
         """Return the matrix of the x and y axes of several bodies in the frame of another one; see `body_vectors`.
 
-        The image of a body must have the same axes. Shape (6 * number, 6 * number).
+        Shape (6 * number, 6 * number).
+
+        Raises:
+            RequestError: An image is missing, or has other axes.
         """
         names, frame = self._bodies(bodies), self._anchor(anchor)
         matrix = torch.zeros(6 * len(names), 6 * len(names), dtype=torch.float64)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def place_command(env: Env, *, x: Bounds, y: Bounds, z: Bounds) -> torch.Tensor:
-    """Draw positions from a box, uniformly, in the world's frame. Shape (num_envs, 3)."""
+    """Draw positions in m from a box, uniformly, in the world's frame. Shape (num_envs, 3)."""
     return torch.stack([uniform(env, bounds) for bounds in (x, y, z)], dim=1)
 
 
@@ -234,7 +234,7 @@ def strayed(env: Env, *, object: str, position_sensor: PositionSensor, beyond_m:
 
 
 def reset_place(env: Env, worlds: Worlds, *, object: str, x: Bounds, y: Bounds, z: Bounds) -> None:
-    """Start an object at a position from a box, drawn uniformly, in the world's frame."""
+    """Start an object at a position in m from a box, drawn uniformly, in the world's frame."""
     start = env.engine.layout.qpos[object].start
     worlds.qpos[:, start : start + 3] = place_command(env, x=x, y=y, z=z)
 

@@ -22,6 +22,9 @@ def pose_command(
     """Draw poses from a box. Shape (num_envs, 7).
 
     Args:
+        x: Bounds, in m.
+        y: Bounds, in m.
+        z: Bounds, in m.
         roll: Bounds of the rotation about x, which is applied first, in rad.
         pitch: Bounds of the rotation about the world's y, in rad.
         yaw: Bounds of the rotation about the world's z, which is applied last, in rad.

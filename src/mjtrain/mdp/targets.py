@@ -1,7 +1,7 @@
 """Reaching targets in a plane, or in the space of the joints: commands, and how far the robot is from them.
 
-A planar target is (x, y) in m in the world's frame. A joint target has a position in m or rad for each joint, and
-`joints` of its errors are regular expressions over these.
+A planar target is (x, y) in m in the world's frame. A joint target has a position in m or rad for each joint; the
+parameter `joints` of its errors holds regular expressions over these joints.
 """
 
 from __future__ import annotations

@@ -172,8 +172,6 @@ def _make_worlds(config: ForeignConfig, num_envs: int, device: str, seed: int, *
         from mjtrain.env.external.gymnasium_worlds import GymnasiumWorlds
 
         return GymnasiumWorlds(envs, seed, device, config.label)
-    from mjtrain.env.external.env import VecEnvWorlds
-
     return VecEnvWorlds(envs, config.label, tries_step=tries_step)
 
 
