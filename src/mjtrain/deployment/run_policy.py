@@ -20,7 +20,7 @@ class SimulatedProcess:
     """The process of the simulated robot."""
 
     def __init__(self, simulation: dict[str, Any], policy: DeployedPolicy) -> None:
-        """Start it and wait for its port; raises a RequestError if it cannot simulate the model."""
+        """Start it and wait for its port; a RequestError if it cannot simulate the model, a RuntimeError if it ends."""
         if not Path(simulation["model"]).is_file():
             raise RequestError(
                 f"--model {simulation['model']}: does not exist; export writes model.mjb beside the policy"
