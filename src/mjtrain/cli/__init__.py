@@ -1,1 +1,1 @@
-"""Commands: parse, call, print; no logic."""
+"""Commands, one file each: they parse, call and print."""

@@ -1,4 +1,4 @@
-"""What all commands have in common: the version, one-line errors, and the exit status."""
+"""What commands have in common: shared options, one-line errors, the exit status, and the end of the process."""
 
 import _thread
 import atexit

@@ -1,4 +1,4 @@
-"""The command init."""
+"""The command init, and the project that it writes."""
 
 import importlib.util
 import json

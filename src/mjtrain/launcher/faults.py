@@ -1,7 +1,7 @@
-"""Faults of --inject-fault: what, where and when, and a heartbeat that has them happen as it begins a phase.
+"""Faults of --inject-fault: the request, which are impossible, what each does, and a heartbeat that triggers them.
 
-The heartbeat is the only seam between them and the rest of mjtrain. All that they do to this process is real: no
-function is replaced by another.
+Only the heartbeat connects them with the rest of mjtrain. All that they do to this process is real: no function is
+replaced by another.
 """
 
 import contextlib

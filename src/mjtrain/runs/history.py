@@ -1,4 +1,4 @@
-"""Which runs there are below a log root, by the task that they recorded; how far they came, and how they ended."""
+"""Runs below a log root: found by the task that they recorded, with how far they came and how they ended."""
 
 import glob
 import os

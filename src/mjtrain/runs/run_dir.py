@@ -1,4 +1,4 @@
-"""Where a run lives, how its records are read, and how a refused request leaves nothing behind."""
+"""Where a run lives, its records as YAML of bounded size, and how a refused request leaves nothing behind."""
 
 import contextlib
 import os

@@ -1,4 +1,7 @@
-"""Finds what was trained on a task: the run, its recorded configs, its functions and its checkpoint."""
+"""Finds what was trained on a task: the run, its functions, its checkpoint, and its configs.
+
+A run must load, so settings that are refused today are dropped, or named in a line.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,7 @@
-"""Modules that are imported by their first use: torch as terms see it, and Warp, which starts without a word."""
+"""Modules that are imported by their first use, such as torch for terms; and the start of Warp.
+
+Warp starts without its banner, on the device of the rank, with a folder for kernels that can be written.
+"""
 
 import importlib
 import importlib.util

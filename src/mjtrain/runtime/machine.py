@@ -1,4 +1,4 @@
-"""What this machine has: packages and what they register, cores, GPUs, free memory, folders that can be written."""
+"""What this machine has: packages and what they register, GPUs, folders, and what cgroups leave of cores and memory."""
 
 import importlib.metadata
 import os

@@ -1,4 +1,4 @@
-"""Commands beside training: doctor, sweep, plotting, scaling, new projects; names of the flags that they pass on."""
+"""What is not training: doctor, sweep, plotting, scaling, robots, simulators; names of the flags that are passed on."""
 
 from collections.abc import Sequence
 

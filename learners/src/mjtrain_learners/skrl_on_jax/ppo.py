@@ -1,4 +1,4 @@
-"""skrl's PPO on JAX, so that N ranks optimise what one rank with N times the environments would."""
+"""skrl's PPO on JAX with its networks, so that N ranks optimise what one rank with N times the environments would."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

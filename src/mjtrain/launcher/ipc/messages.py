@@ -1,9 +1,9 @@
-"""What the processes of a job say to each other: JSON lines, with open files and bytes beside them.
+"""What the processes of a job say to each other, and the connection between hosts.
 
 Ranks, the torchrunx agent and their supervisor talk over a Unix socket in a folder that only this user can enter;
 supervisor and reaper over a pair of sockets; hosts over the standard streams of ssh or srun, or over TCP. Nothing that
 arrives is unpickled here. A message is a line of JSON with its `kind` and its fields, and after it a body of
-`num_bytes` bytes.
+`num_bytes` bytes. Over a Unix socket, open files may come with it.
 
 From a rank to its supervisor:
 

@@ -1,4 +1,4 @@
-"""The launcher of a job on several hosts: hears from each host, decides when the job is over and why."""
+"""The launcher of a job on several hosts: starts it on each, decides when it is over and why, looks for lost hosts."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What a spawned rank runs: the caller's function, and a thread that talks to the supervisor of its host."""
+"""What a spawned rank runs: the caller's function, which was pickled with its code, and a thread for the supervisor."""
 
 import faulthandler
 import io

@@ -1,4 +1,4 @@
-"""RSL-RL's PPO and distillation, as the training loop calls them."""
+"""RSL-RL's PPO and distillation, as the training loop calls them, with checkpoints and normalisers over all ranks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""RSL-RL's networks and algorithm, built for any device and backend, in the training loop; a warm start."""
+"""RSL-RL's networks and algorithm, built for any device and backend, in the training loop.
+
+An actor may imitate a controller before PPO begins.
+"""
 
 import contextlib
 import copy

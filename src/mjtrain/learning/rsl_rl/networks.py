@@ -1,4 +1,4 @@
-"""Networks by the class names that configs use, and what they read."""
+"""Networks by the class names that configs use, what they read, and the distribution of actions."""
 
 import inspect
 import math

@@ -1,4 +1,7 @@
-"""RSL-RL's PPO, so that N ranks optimise what one rank with N times the environments would."""
+"""RSL-RL's PPO, so that N ranks optimise what one rank with N times the environments would.
+
+On a CPU, actor and critic may learn at the same time.
+"""
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator

@@ -1,4 +1,4 @@
-"""Checkpoints below a URL: one is stored and made the latest, the newest valid one is fetched; whose the URL is."""
+"""Checkpoints below a URL: how they are named, stored and fetched, and which run the URL belongs to."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""The checks of one host: versions, also between hosts, and the limits of the system; what may hang has a process."""
+"""The checks of one host: versions, limits, interfaces and ports; those that may hang run in a separate process."""
 
 import _thread
 import contextlib

@@ -132,7 +132,7 @@ def _look_at_shared_folder(
 
 
 def judge_ranks(found: dict[str, Any], *, backend: str | None) -> list[Finding]:
-    """Turn what `check_ranks` returned into findings."""
+    """Turn what `measure_ranks` returned into findings."""
     ranks = found["ranks"]
     findings = [_describe(ranks, backend), *_compare_torch(ranks)]
     if len(ranks) == 1:

@@ -1,4 +1,4 @@
-"""A sweep, checked: everything that is known before anything is written or started."""
+"""A sweep, checked before anything is written or started, with its slots on this machine; or as a file for W&B."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The loop of a sweep: ask for trials, run them in their slots, tell how they ended."""
+"""The loop of a sweep: ask for trials, run them in their slots, tell how they ended; its display and its locks."""
 
 import errno
 import os

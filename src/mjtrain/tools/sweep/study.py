@@ -1,4 +1,4 @@
-"""The study in a sweep's folder: what Optuna suggests, how trials are reported to it, and its plots."""
+"""The study in a sweep's folder: what Optuna suggests, how trials are reported to it or pruned, and its plots."""
 
 import contextlib
 import math

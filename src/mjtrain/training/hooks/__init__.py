@@ -1,4 +1,4 @@
-"""What happens after each iteration of a training. A new hook is a module here and a line in `make_hooks`."""
+"""What happens after each iteration of a training. A new hook is a class here and a line in `make_hooks`."""
 
 from collections.abc import Iterator
 

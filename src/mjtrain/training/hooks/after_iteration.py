@@ -1,4 +1,4 @@
-"""Hooks of all trainings: checkpoints, drift, the best iteration, NaN, overflow, the report, the end, evaluations."""
+"""Hooks: checkpoints, drift, best iteration, NaN, overflow, MuJoCo's warnings, report, stop condition, evaluation."""
 
 import time
 from pathlib import Path

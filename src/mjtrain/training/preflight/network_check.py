@@ -1,4 +1,4 @@
-"""Whether the networks of an agent fit what the environment observes."""
+"""Whether the networks of an agent fit what the environment observes, also for external environments."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
