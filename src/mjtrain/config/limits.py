@@ -3,8 +3,8 @@
     tolerance: Annotated[float, MORE_THAN_0]
     sensor: Annotated[str, LINEAR_VELOCITY]
 
-`find_type_problems` compares numbers with it before anything starts, and the dry step compares names of sensors with
-the robot. Functions of a task may declare theirs in the same way.
+`find_type_problems` compares values with their types and these limits before anything starts. The dry step compares
+names of sensors with the robot. Functions of a task may declare theirs in the same way.
 """
 
 import dataclasses

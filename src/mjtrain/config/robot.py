@@ -1,4 +1,4 @@
-"""The robot: an MJCF file, or a function that builds it, what a task adds to it, and how a URDF becomes one."""
+"""The robot: an MJCF file or a function that builds it, what a task adds to it, and what a URDF does not say."""
 
 import os
 from collections.abc import Callable

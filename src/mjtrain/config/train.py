@@ -1,4 +1,4 @@
-"""What is trained, for how long, and where the results go; environments of other packages included."""
+"""What is trained, for how long, and where the results go; also external environments, learners and tasks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The loop of a controller: it waits for the next control period, reads, checks limits, decides and writes."""
+"""The loop of a controller and its limits: in each control period it reads, checks limits, decides and writes."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""The motors of the simulated robot: MuJoCo's actuators with the gains of the targets, and what it has of delays."""
+"""The motors of the simulated robot: MuJoCo's actuators with the gains of the targets, and its history of delays."""
 
 import contextlib
 from collections.abc import Iterator
@@ -137,7 +137,7 @@ def _divide(values: np.ndarray, by: np.ndarray, otherwise: np.ndarray) -> np.nda
 
 
 def find_history(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:
-    """Return where MuJoCo has the past of controls and readings with a delay or an interval.
+    """Return where MuJoCo stores past controls and readings of parts with a delay or an interval.
 
     Returns:
         For controls, then for readings: columns in history, and those in ctrl or sensordata of which they are the past.

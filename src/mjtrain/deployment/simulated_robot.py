@@ -1,7 +1,6 @@
-"""A robot in plain MuJoCo: in a separate process and in real time, behind the packets of `packets`, or stepped.
+"""A robot in plain MuJoCo: in real time in a separate process (over `packets`), or stepped without a clock in this one.
 
-The process is run by `mjtrain deploy`, which writes its settings to standard input and reads the port from standard
-output.
+`mjtrain deploy` starts the process, writes its settings to its standard input, and reads the port from its output.
 """
 
 import collections

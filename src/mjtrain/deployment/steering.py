@@ -79,7 +79,7 @@ class Operator(Protocol):
     """Where an operator's keys and sticks come from."""
 
     def update(self, steering: Steering) -> bool:
-        """Take what has arrived since the last call, without waiting; return whether the robot shall stop."""
+        """Take what has arrived since the last call, without waiting; return whether the robot must stop."""
         ...
 
 
@@ -216,7 +216,7 @@ class Commands:
         )
 
     def is_stopped(self) -> bool:
-        """Take what the operator has done since the last call, and return whether the robot shall stop."""
+        """Take what the operator has done since the last call, and return whether the robot must stop."""
         if self._operator is None:
             return False
         stops = self._operator.update(self._steering)

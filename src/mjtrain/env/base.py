@@ -1,4 +1,4 @@
-"""What a training needs of an environment, whoever wrote it."""
+"""What a training needs of any environment, built from terms or external."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

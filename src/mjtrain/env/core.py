@@ -1,4 +1,7 @@
-"""What every part of the environment needs: worlds, clock, random generator, delays, memory and shared sums."""
+"""What every part of the environment needs: worlds, clock, random generator, delays, memory, shared sums.
+
+It also has the check that terms do not write into what the environment gives them.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Mapping

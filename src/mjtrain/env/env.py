@@ -394,7 +394,7 @@ class Env:
         return self._actions.previous
 
     def ctrl_displacements(self) -> torch.Tensor:
-        """Return the controls that the actions ask for, without noise, less what an episode begins with.
+        """Return the controls that the actions ask for, without noise, minus what an episode begins with.
 
         In the actuators' units and the order of the action. Shape (num_envs, num_actions).
         """
@@ -461,7 +461,7 @@ class Env:
 
     @property
     def bodies(self) -> BodyStates:
-        """Poses and velocities of all bodies in the world's frame, in the present state; rows as `Layout.bodies`.
+        """Poses and velocities of all bodies in the world's frame, in the current state; rows as `Layout.bodies`.
 
         Computed from `qpos` and `qvel` when it is first read after a step, with no sensor. Shapes (num_envs, nbody, …).
         """
@@ -539,7 +539,7 @@ class Env:
         return _find("command", name, self._commands.values)
 
     def controller(self, name: str) -> torch.Tensor:
-        """Return the actions of a controller in the present state, within their bounds. Shape (num_envs, num_actions).
+        """Return the actions of a controller in the current state, within their bounds. Shape (num_envs, num_actions).
 
         Raises:
             RequestError: The task has no controller of this name.

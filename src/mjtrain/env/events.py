@@ -108,7 +108,7 @@ class Worlds:
     """The worlds that an event changes. Event terms change qpos and qvel of whole batches in place.
 
     Only the masked worlds are read afterwards. In mode reset, qpos and qvel are the state in which the episode will
-    start. In mode interval they are the present state, of which only qvel may change.
+    start. In mode interval they are the current state, of which only qvel may change.
     """
 
     mask: torch.Tensor

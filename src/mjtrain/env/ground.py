@@ -1,4 +1,4 @@
-"""Heights of the ground, the same on every engine, and what touch and contact sensors say of contacts."""
+"""Heights of the ground, the same on every engine, and what touch and contact sensors report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""What terms draw for every world, from the generator of the environment, and read of commands.
+"""What terms draw for every world from the generator of the environment, and how they read parts of commands.
 
 A place is a position in m, a quaternion (w, x, y, z), or both, in the world's frame. A velocity is (ahead, left, turn)
 in m/s and rad/s, in the frame of the body. Further columns, such as a heading, come after these. Runs may have recorded
-commands of other widths, from before there were these checks.
+commands of other widths, from before these checks existed.
 """
 
 from __future__ import annotations

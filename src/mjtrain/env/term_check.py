@@ -1,4 +1,4 @@
-"""Whether the functions of a config's terms take the parameters that it has, and the robot has the parts that it names.
+"""Checks that the functions of a config's terms take its parameters, and that the robot has the parts that it names.
 
 Importing this module imports neither torch nor the functions' modules.
 """

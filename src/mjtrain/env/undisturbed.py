@@ -1,4 +1,4 @@
-"""Step other worlds of a task, or observe the same ones once more, and leave the ones that learn unchanged."""
+"""Step other worlds of a task, or observe the same ones again, and leave the ones that learn unchanged."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

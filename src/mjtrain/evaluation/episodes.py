@@ -21,7 +21,7 @@ class PolicyPlayer:
 
     def __init__(self, env: TaskEnv, policy: Policy | None) -> None:
         self.env: Any = env
-        """The environments: an `Env`, or a `ForeignEnv` where someone else wrote them."""
+        """The environments: an `Env`, or a `ForeignEnv` for external ones."""
         self.policy = policy
         """The network that acts in them; None without a trained policy, where a subclass says by itself what to do."""
 

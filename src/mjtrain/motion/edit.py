@@ -1,4 +1,4 @@
-"""Edit motions: another frame rate, a part, repetitions, a seam that closes, a body of other proportions."""
+"""Edit motions: resample, cut, lift, center, loop, blend the seam, and retarget from a body of other proportions."""
 
 import numpy as np
 import torch

@@ -1,8 +1,8 @@
-"""Files of motions: our NPZ and mjlab's, Unitree's CSV, and JSON as DeepMimic's successors write it.
+"""Files of motions: mjtrain's NPZ and mjlab's, Unitree's CSV, and JSON as DeepMimic's successors write it.
 
-Our NPZ holds what a motion is: fps, root_pos, root_quat, joint_pos and joint_names, and contacts with contact_bodies if
-they are known. mjlab's, which BeyondMimic's is too, holds fps, joint_pos, joint_vel and, for all bodies, body_pos_w,
-body_quat_w, body_lin_vel_w and body_ang_vel_w, without any name.
+mjtrain's NPZ holds what a motion is: fps, root_pos, root_quat, joint_pos and joint_names, and contacts with
+contact_bodies if they are known. mjlab's, which BeyondMimic's is too, holds fps, joint_pos, joint_vel and, for all
+bodies, body_pos_w, body_quat_w, body_lin_vel_w and body_ang_vel_w, without names.
 """
 
 import csv
@@ -57,10 +57,10 @@ _HUMANOID = (
 
 
 def read_motion(path: str | Path, skeleton: Skeleton | None = None, *, fps: float | None = None) -> Motion:
-    """Read a motion from NPZ (ours or mjlab's), CSV (Unitree's) or JSON (DeepMimic's).
+    """Read a motion from NPZ (mjtrain's or mjlab's), CSV (Unitree's) or JSON (DeepMimic's).
 
     Args:
-        skeleton: The robot that it must be of. Only our NPZ and DeepMimic's humanoid can be read without.
+        skeleton: The robot that it must be of. Only mjtrain's NPZ and DeepMimic's humanoid can be read without.
         fps: Frames per second of a CSV file, which does not say.
 
     Raises:
@@ -98,11 +98,11 @@ def check_out(path: str | Path) -> None:
 
 
 def write_motion(path: str | Path, motion: Motion, skeleton: Skeleton | None = None, *, mjlab: bool = False) -> None:
-    """Write a motion as NPZ: ours, or mjlab's, which needs the robot."""
+    """Write a motion as NPZ: mjtrain's, or mjlab's, which needs the robot."""
     path = Path(path)
     check_out(path)
     try:
-        make_motion(**vars(motion))  # as edits may have left it
+        make_motion(**vars(motion))  # checks it again, because edits may have changed it
     except RequestError as error:
         raise RequestError(f"{path}: not written, because the motion would not be valid: {error}") from error
     content = io.BytesIO()
@@ -119,7 +119,7 @@ def write_motion(path: str | Path, motion: Motion, skeleton: Skeleton | None = N
 
 
 def _read_npz(path: Path, skeleton: Skeleton | None) -> Motion:
-    """Read our NPZ, or mjlab's, which needs the robot."""
+    """Read mjtrain's NPZ, or mjlab's, which needs the robot."""
     arrays = _load(path)
     if "root_pos" not in arrays and "body_pos_w" in arrays:
         if skeleton is None:
@@ -138,7 +138,7 @@ def _read_npz(path: Path, skeleton: Skeleton | None) -> Motion:
 
 
 def _write_npz(file: IO[bytes], motion: Motion) -> None:
-    """Write our format."""
+    """Write mjtrain's format."""
     contacts = {}
     if motion.contacts is not None:
         contacts = {"contacts": motion.contacts, "contact_bodies": np.array(motion.contact_bodies, dtype=np.str_)}

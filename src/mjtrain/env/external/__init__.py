@@ -1,1 +1,1 @@
-"""Environments that someone else wrote, as a training sees environments."""
+"""External environments, as a training sees environments."""

@@ -1,4 +1,4 @@
-"""Environments of other packages with what a training needs of them: `env.base.TaskEnv`."""
+"""External environments with what a training needs of them, `env.base.TaskEnv`; and those with RSL-RL's contract."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping

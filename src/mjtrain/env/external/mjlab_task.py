@@ -62,7 +62,7 @@ TAKEN = ("num_steps_per_env", "save_interval", "obs_groups", "actor", "critic", 
 """The rest is not about what is learned: where results go, how long it takes, and which run is resumed."""
 
 OURS = {"PPO": "mjtrain.learning.rsl_rl.ppo:Ppo"}
-"""Algorithms of RSL-RL, and ours that do the same over all ranks."""
+"""Algorithms of RSL-RL, and mjtrain's that do the same over all ranks."""
 
 
 def to_agent(settings: Mapping[str, Any], label: str) -> AgentConfig:

@@ -1,4 +1,4 @@
-"""A policy's network, with its observation normaliser, as ONNX and TorchScript, and compared with the policy."""
+"""Write a policy's network and observation normaliser as ONNX and TorchScript, and compare files with the policy."""
 
 import logging
 import warnings
@@ -113,7 +113,7 @@ def _write(
             verbose=False,
         )
     model = onnx.load(path)
-    # Torch notes lines of Python, with the folders of whoever exported.
+    # Torch notes lines of Python, with the folders of the user who exported.
     graph = model.graph
     for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         part.ClearField("metadata_props")

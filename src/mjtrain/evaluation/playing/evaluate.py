@@ -1,4 +1,4 @@
-"""Find the run that play was asked for, and evaluate it, start a viewer or record a video."""
+"""Find the run that `play` was asked for, and evaluate it, start a viewer or record a video."""
 
 import contextlib
 import os
@@ -97,7 +97,7 @@ def with_other_env(run: TrainedRun, env: AnyEnvConfig) -> TrainedRun:
     """Return a run that is played in another environment, which must have no problem that the run did not record."""
     env, _ = resolve_motions(env)
     problems = find_term_problems(env) if isinstance(env, EnvConfig) else []
-    # A run was trained with what it recorded, and its notices name that, see `trained_run`.
+    # A run may keep the problems that it was trained with. Its notices name them, see `runs.trained_run`.
     if new := [
         problem for problem in problems if not any(line.endswith(f"recorded {problem}") for line in run.notices)
     ]:

@@ -1,4 +1,4 @@
-"""Write episodes of a policy as a data set."""
+"""Write episodes of a policy as a data set: NPZ files with an index, or a data set of Minari."""
 
 import inspect
 import io

@@ -1,4 +1,4 @@
-"""What sessions of viewers share, such as the env steps that are due; and the replay of a NaN dump or a motion."""
+"""What sessions of viewers share, such as the env steps that are due; and the session that replays a dump or motion."""
 
 import queue
 import time

@@ -98,7 +98,7 @@ class WebViewer:
             self._server.stop()
 
     def _add_ghost(self) -> dict[int, viser.MeshHandle]:
-        """Add the robot once more, translucent, where the scene moves if the camera follows; by body."""
+        """Add the robot again, translucent, where the scene moves if the camera follows; by body."""
         model, (red, green, blue, opacity) = self._session.kinematics.model, GHOST_COLOR
         found = {}
         for body, geoms in list_ghost_geoms(model).items():

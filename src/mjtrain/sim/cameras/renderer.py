@@ -1,4 +1,4 @@
-"""The cameras of all worlds, rendered at once by MuJoCo Warp's ray caster."""
+"""The cameras of all worlds, rendered at once by MuJoCo Warp's ray caster, and the rows of what they see by name."""
 
 import copy
 import math
@@ -95,7 +95,7 @@ class SeenParts:
         self._found: dict[tuple, torch.Tensor] = {}
 
     def rows(self, kind: PartKind, patterns: Sequence[str]) -> torch.Tensor:
-        """Return the rows of parts in the fields of the model; of textures, those that are no cube and no sky."""
+        """Return the rows of parts in the fields of the model; of textures, those that are neither cube nor sky."""
         key = (kind, *patterns)
         if key not in self._found:
             named = self._rows[kind]

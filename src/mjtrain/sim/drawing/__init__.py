@@ -1,1 +1,1 @@
-"""Videos of worlds, rendered and encoded in a separate process beside the training."""
+"""Videos and pictures of worlds, drawn in a separate process beside the training."""

@@ -1,4 +1,4 @@
-"""The process that draws, either videos or pictures.
+"""The process that draws videos or single pictures.
 
 It is a separate process, because drivers of OpenGL bring libraries (LLVM) that clash with those of PyTorch's compiler.
 """
@@ -71,7 +71,7 @@ def draw(model: mujoco.MjModel, job: dict[str, Any]) -> None:
             the `CameraStream` of each of the images; out, the MP4 file; gif, the GIF file or None; fps, width and
             height; and shadows, whether to render them.
     """
-    from PIL import Image  # is not there where only pictures are drawn
+    from PIL import Image  # may not be installed where only pictures are drawn
 
     with np.load(job["recorded"], allow_pickle=False) as recorded:
         positions, ghosts = recorded["qpos"], recorded.get("ghost")

@@ -13,7 +13,7 @@ MAX_TRIANGLES = 40_000
 """Triangles of all meshes of a scene; meshes with more are simplified."""
 
 GHOST_COLOR = (0.2, 0.75, 0.5, 0.3)
-"""Red, green, blue and opacity of a translucent second robot, such as what it should do beside what it does."""
+"""Red, green, blue and opacity of a translucent second robot, such as the reference that the robot follows."""
 
 _GROUND_MARGIN_M = 4.0
 """Generated ground that is kept on each side of the robot's path, in m."""

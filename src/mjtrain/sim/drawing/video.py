@@ -138,7 +138,7 @@ class Layout:
 
 
 def arrange(main: tuple[int, int], sizes: Sequence[tuple[int, int]]) -> Layout:
-    """Choose the number of columns in which the tiles become largest; the least one of several.
+    """Choose the number of columns in which the tiles become largest; the smallest one of several.
 
     Sizes, of the main picture and of at least one image, are width and height in pixels.
     """

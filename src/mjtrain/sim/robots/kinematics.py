@@ -1,7 +1,7 @@
 """Poses and velocities of bodies from the state: for whole batches on any device, and for viewers.
 
 A sensor describes the state before the last physics step, and each body would need four. `ForwardKinematics` computes
-all bodies of the present state at once, with either engine.
+all bodies of the current state at once, with either engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the joints and sensors of a model measure, and where its limbs end."""
+"""What the joints and sensors of a model measure, and its limbs: feet, tools, and the actuators that move them."""
 
 from collections.abc import Sequence
 from typing import Any

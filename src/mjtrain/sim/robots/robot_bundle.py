@@ -1,6 +1,7 @@
 """A robot's MJCF as files that depend on no other: includes merged, meshes and images beside it.
 
-A robot in a file is copied by its XML alone, so that a launcher needs no MuJoCo for it.
+A robot in a file is copied by its XML alone, so that a launcher needs no MuJoCo for it. A robot that a function builds
+needs MuJoCo, and so does the comparison of a robot with its copy.
 """
 
 import hashlib

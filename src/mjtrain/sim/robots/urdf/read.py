@@ -1,4 +1,4 @@
-"""Read a URDF: MuJoCo does it, once the meshes are where the file says and what cannot be meant is refused."""
+"""Read a URDF with MuJoCo, after meshes are found, values that cannot be meant are refused, and doubts are reported."""
 
 import math
 import re
