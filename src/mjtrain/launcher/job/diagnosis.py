@@ -44,7 +44,7 @@ class RankState:
     interrupted: bool = False
     """Whether its function was interrupted as asked."""
     report: dict[str, Any] | None = None
-    """Its report of its own failure: the fields of the message `failed`."""
+    """What the rank reported when it failed: the fields of the message `failed`."""
     pickled_error: bytes = b""
     lost_s: float | None = None
     """When it closed its connection, or its process ended, without a report."""

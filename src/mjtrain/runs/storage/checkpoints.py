@@ -314,7 +314,7 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
             robots and metrics that are there already stay.
 
     Returns:
-        The file, None if there is no valid checkpoint; and a line for each problem found.
+        The file, or None if no checkpoint is valid; and a line for each problem found.
     """
     storage = Storage(url)
     latest, version = read_latest(storage)
