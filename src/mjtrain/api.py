@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 
     AnyRun = str | Path | Run | TrainResult
 
+_MOST_ENVS = 2**31 - 1
+"""Both engines count worlds in 32 bits."""
+
 
 def train(task: str | Path | TaskConfig, *, launch: LaunchConfig | None = None, **options: Any) -> "TrainResult":
     """Train a policy.
@@ -252,10 +255,6 @@ def make_env(
         RequestError: The task, the robot or the engine do not fit.
     """
     return _make_worlds(make_train_config(task, engine=engine), num_envs, device, num_threads, seed)
-
-
-_MOST_ENVS = 2**31 - 1
-"""Both engines count worlds in 32 bits."""
 
 
 def _make_worlds(

@@ -43,6 +43,9 @@ OWN_SETTINGS: dict[str, Any] = {
 """What --learner-config may have, each with a value of the right kind. The rest is the training loop's: rollouts,
 time-outs, what is written where."""
 
+NOW: Any = {"timestep": 0, "timesteps": 0}
+"""Of no consequence: skrl's schedules by time are not used."""
+
 
 def translate(agent: AgentConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return skrl's settings of PPO, with classes by their names, and below "policy" those of its Gaussian policy.
@@ -172,10 +175,6 @@ def replaced(module: ModuleType, steps: Mapping[str, Callable[..., Any]]) -> Ite
     finally:
         for name, original in originals.items():
             setattr(module, name, original)
-
-
-NOW: Any = {"timestep": 0, "timesteps": 0}
-"""Of no consequence: skrl's schedules by time are not used."""
 
 
 def record_transition(

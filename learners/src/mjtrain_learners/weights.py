@@ -13,6 +13,9 @@ from torch import nn
 from mjtrain.learning import AgentConfig, CheckpointError, Collectives, Policy, RequestError
 from mjtrain_learners.mlp_library import make_activation, make_layers
 
+_PARTS = {"kernel": "weight", "bias": "bias"}
+_LAYERS, _OUTPUT, _NORMALISER = "a2c_network.actor_mlp.", "a2c_network.mu.", "running_mean_std."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
@@ -53,9 +56,6 @@ def _with_scaler(layers: Mapping[str, torch.Tensor], content: Mapping[str, Any])
     )
 
 
-_PARTS = {"kernel": "weight", "bias": "bias"}
-
-
 def read_skrl_jax(content: Mapping[str, Any]) -> Weights:
     """Return the weights of the policy as `make_layers` names them; raises a KeyError if there are none.
 
@@ -69,9 +69,6 @@ def read_skrl_jax(content: Mapping[str, Any]) -> Weights:
             number = 2 * int(layer[0].removeprefix("Dense_"))
             layers[f"{number}.{_PARTS[part]}"] = value.T if part == "kernel" else value
     return _with_scaler(layers, content)
-
-
-_LAYERS, _OUTPUT, _NORMALISER = "a2c_network.actor_mlp.", "a2c_network.mu.", "running_mean_std."
 
 
 def read_rl_games(content: Mapping[str, Any]) -> Weights:

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Annotated, Any, Literal
 
+_PLAIN: dict[Any, str] = {str: "a string", int: "a whole number", float: "a number", bool: "True or False"}
+_read_kinds = cache(partial(typing.get_type_hints, include_extras=True))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
@@ -228,9 +231,6 @@ def show(value: Any) -> str:
     return f"{kinds[kind]} {text}" if kind in kinds else text
 
 
-_PLAIN: dict[Any, str] = {str: "a string", int: "a whole number", float: "a number", bool: "True or False"}
-
-
 def _is_plain(kind: Any, value: Any) -> bool:
     if kind is type(None):
         return value is None
@@ -252,9 +252,6 @@ def _check_fields(kind: Any, value: Any, prefix: str, *, limits: bool = True) ->
             kinds[name], getattr(value, name), f"{prefix}{name.replace('_', '-')}", limits=limits
         )
     ]
-
-
-_read_kinds = cache(partial(typing.get_type_hints, include_extras=True))
 
 
 def _check_tuple(arguments: tuple[Any, ...], value: Any, name: str, *, limits: bool) -> list[str]:

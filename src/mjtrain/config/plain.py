@@ -15,6 +15,8 @@ from typing import Any
 
 Load = Callable[[str, str], Any]
 
+_read_kinds = cache(typing.get_type_hints)
+
 
 def to_plain(value: Any) -> Any:
     """Turn a config into dictionaries, lists, strings and numbers.
@@ -78,9 +80,6 @@ def from_plain(
         known = functions.get(name)
         return known if known is not None and to_plain(known) == value else (load or import_function)(value, name)
     return _freeze(value)
-
-
-_read_kinds = cache(typing.get_type_hints)
 
 
 def _make_dataclass(

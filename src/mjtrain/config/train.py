@@ -9,6 +9,16 @@ from mjtrain.config.env import EnvConfig, NanGuardConfig
 from mjtrain.config.launch import RARE
 from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, MORE_THAN_0
 
+DEFAULT_LEARNER = "rsl_rl"
+"""Learner of a run that names none."""
+
+EngineName = Literal["auto", "native", "warp"]
+LoggerName = Literal["tensorboard", "wandb", "trackio", "none"]
+WandbMode = Literal["auto", "online", "offline"]
+
+RunToResume = str | Literal[True] | None
+"""A run directory, the URL of a stored run, the newest of the task (True), "auto", or none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignEnvConfig:
@@ -89,10 +99,6 @@ AnyEnvConfig = EnvConfig | GymnasiumConfig | VecEnvConfig | MjlabConfig
 """The environment of a task: terms on mjtrain's worlds, or an external environment."""
 
 
-DEFAULT_LEARNER = "rsl_rl"
-"""Learner of a run that names none."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class LearnerConfig:
     """The learner of a run, as it is recorded with the run."""
@@ -113,13 +119,6 @@ def merge_settings(translated: Mapping[str, Any], settings: Mapping[str, Any]) -
         both = isinstance(below, Mapping) and isinstance(value, Mapping)
         merged[name] = merge_settings(below, value) if both else value  # pyright: ignore[reportArgumentType]
     return merged
-
-
-EngineName = Literal["auto", "native", "warp"]
-LoggerName = Literal["tensorboard", "wandb", "trackio", "none"]
-WandbMode = Literal["auto", "online", "offline"]
-RunToResume = str | Literal[True] | None
-"""A run directory, the URL of a stored run, the newest of the task (True), "auto", or none."""
 
 
 EnvT = TypeVar("EnvT", bound=AnyEnvConfig, covariant=True)

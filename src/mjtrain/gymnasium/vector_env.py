@@ -18,6 +18,12 @@ from mjtrain.runtime.errors import RequestError, first_line_of
 from mjtrain.runtime.rank import check_seed
 from mjtrain.sim.drawing.renderer import FrameRenderer
 
+Output = Literal["numpy", "torch"]
+Autoreset = AutoresetMode | str
+
+NAMESPACE = "mjtrain"
+"""What ids begin with: mjtrain/Cartpole-Balance."""
+
 
 def observation_space(observations: Mapping[str, torch.Tensor]) -> Dict:
     """Return the space of one environment's observations by group, from those of all worlds; see `Env.observe`."""
@@ -35,10 +41,6 @@ def action_space(env: Env) -> Space:
     """Return the space of one environment's actions: each within the bounds to which its action term clips it."""
     low, high = np.array([column["clip"] for column in env.action_table], dtype=np.float32).reshape(-1, 2).T
     return Box(low, high, dtype=np.float32)
-
-
-Output = Literal["numpy", "torch"]
-Autoreset = AutoresetMode | str
 
 
 class TaskVectorEnv(VectorEnv):
@@ -252,10 +254,6 @@ def _read_mode(mode: Autoreset) -> AutoresetMode:
     if found is None:
         raise RequestError(f"autoreset_mode={mode!r}: give {' or '.join(repr(one.value) for one in known)}")
     return found
-
-
-NAMESPACE = "mjtrain"
-"""What ids begin with: mjtrain/Cartpole-Balance."""
 
 
 def register_tasks() -> None:

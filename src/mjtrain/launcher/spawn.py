@@ -36,6 +36,9 @@ RunOnce = Callable[[Job, Path | None, Sequence[int]], RunResult]
 """Takes a job, the folder for its log files, and the hosts that it is left without because they were lost, by their
 index in the plan; starts it, and returns when no process of it is left."""
 
+FindReturned = Callable[[Sequence[int]], Sequence[int]]
+"""Takes the hosts that were lost, by their index in the plan, and returns those that are there again."""
+
 
 def run_host_job(
     job: Job,
@@ -64,10 +67,6 @@ def run_host_job(
 def run_on_this_host(job: Job, log_dir: Path | None, _: Sequence[int]) -> RunResult:
     """Run a job whose ranks are all on this host, which cannot be lost."""
     return run_host_job(job, log_dir, {**os.environ, "PYTHONPATH": module_path()})
-
-
-FindReturned = Callable[[Sequence[int]], Sequence[int]]
-"""Takes the hosts that were lost, by their index in the plan, and returns those that are there again."""
 
 
 def run_spawned(

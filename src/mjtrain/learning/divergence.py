@@ -14,6 +14,8 @@ _ADVICE = "lower --agent.algorithm.learning-rate or --agent.algorithm.max-grad-n
 _LARGE = 1e6
 """Observations and rewards above this are more likely the cause than the learning rate."""
 
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 
 def find_broken_terms(env: TaskEnv, observations: Mapping[str, torch.Tensor]) -> list[str]:
     """Return the reward, observation and command terms that were not finite in a rollout. Asks the device.
@@ -104,9 +106,6 @@ def check_parameters(parameters: Iterable[tuple[str, torch.Tensor]], iteration: 
     if not finite.all():
         name = named[int((~finite).nonzero()[0])][0]
         raise FloatingPointError(f"{name} is not finite after iteration {iteration}: {_ADVICE}")
-
-
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class RanksDriftedError(RuntimeError):

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 _GROUP = "mjtrain.learners"
 """Entry-point group in which a package registers learning libraries: name -> module:object."""
 
+_SEPARATELY_INSTALLED = {"skrl": "skrl", "skrl_sac": "skrl", "skrl_jax": "skrl-jax", "rl_games": "rl-games"}
+"""Learners of the distribution mjtrain-learners, and its extras that bring their libraries."""
+
+_PARTS = ("modules", "install", "check", "make_learner", "make_policy")
+"""What a `Library` has."""
+
 
 class Library(Protocol):
     """A learning library that is registered in the entry-point group `mjtrain.learners`.
@@ -76,10 +82,6 @@ class Library(Protocol):
         ...
 
 
-_SEPARATELY_INSTALLED = {"skrl": "skrl", "skrl_sac": "skrl", "skrl_jax": "skrl-jax", "rl_games": "rl-games"}
-"""Learners of the distribution mjtrain-learners, and its extras that bring their libraries."""
-
-
 def list_learners() -> list[EntryPoint]:
     """Return the registered learners, sorted by name; nothing is imported."""
     return sorted(find_entry_points(_GROUP), key=lambda entry: entry.name)
@@ -108,10 +110,6 @@ def find_library(name: str) -> Library:
         if not _is_installed(module):
             raise RequestError(f'--learner {name}: needs {module}; pip install "{library.install}"')
     return library
-
-
-_PARTS = ("modules", "install", "check", "make_learner", "make_policy")
-"""What a `Library` has."""
 
 
 def _is_installed(module: str) -> bool:

@@ -30,6 +30,8 @@ from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.worker import same_random_numbers, torch_threads
 
+TIMES = ("collect_time_s", "learn_time_s", "wait_time_s")
+
 
 class TrainingLoop:
     """Collects rollouts and lets an algorithm learn from them: `learner.Learner` for all learning libraries.
@@ -272,9 +274,6 @@ def _describe_other_size(before: int, now: int, what: str) -> str | None:
         f"the checkpoint is of {words} and there {'is' if now == 1 else 'are'} {now} now: {what} of {others} {fate}, "
         "those of the other ranks continue"
     )
-
-
-TIMES = ("collect_time_s", "learn_time_s", "wait_time_s")
 
 
 class JobMetrics:

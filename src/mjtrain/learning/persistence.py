@@ -13,6 +13,9 @@ from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.runtime.rank import RankContext
 
+_PLAIN = (torch.Tensor, int, float, complex, str, bytes, set, torch.dtype, torch.device, type(None))
+"""What can be read from a file without running code."""
+
 
 def get_rng_state(device: str) -> dict[str, Any]:
     """Return the state of all global generators of this process, as tensors and numbers."""
@@ -97,7 +100,3 @@ def as_tensors(value: Any, name: str = "state") -> Any:
     if not isinstance(value, _PLAIN):
         raise TypeError(f"{name} is {show(value)}; a checkpoint holds tensors, arrays, numbers, strings and booleans")
     return value
-
-
-_PLAIN = (torch.Tensor, int, float, complex, str, bytes, set, torch.dtype, torch.device, type(None))
-"""What can be read from a file without running code."""

@@ -33,14 +33,6 @@ STOPPED_BELOW = 0.2
 """Planar velocity in m/s that a robot takes in without a step."""
 
 
-def _stepping(env: Env, command: str, velocity_sensor: str | None, stopped_below: float) -> torch.Tensor:
-    """Whether the command is to move, or the robot still moves. Boolean, shape (num_envs, 1)."""
-    steps = moving(env, command)
-    if velocity_sensor is not None:
-        steps = steps | (env.sensor(velocity_sensor)[:, :2].square().sum(dim=1) > stopped_below**2)
-    return steps[:, None]
-
-
 @mirrors.mirrored(mirrors.half_stride)
 def clock(
     env: Env,
@@ -54,12 +46,6 @@ def clock(
     angle = 2 * torch.pi * frequency_hz * env.step_dt * env.episode_step
     steps = _stepping(env, command, velocity_sensor, stopped_below)
     return torch.stack([angle.sin(), angle.cos()], dim=1) * steps
-
-
-def _phases(env: Env, frequency_hz: float, offsets: tuple[float, ...]) -> torch.Tensor:
-    """Phase of the stride of each foot, from 0 to 1. Shape (num_envs, num_feet)."""
-    strides = frequency_hz * env.step_dt * env.episode_step
-    return torch.stack([(strides + offset) % 1.0 for offset in offsets], dim=1)
 
 
 def swing(
@@ -297,3 +283,17 @@ def _check_feet(one: torch.Tensor, name: str, other: torch.Tensor, other_name: s
         raise RequestError(
             f"{name} is for {one.shape[1]} feet, and {other_name} for {other.shape[1]}; give one for each"
         )
+
+
+def _stepping(env: Env, command: str, velocity_sensor: str | None, stopped_below: float) -> torch.Tensor:
+    """Whether the command is to move, or the robot still moves. Boolean, shape (num_envs, 1)."""
+    steps = moving(env, command)
+    if velocity_sensor is not None:
+        steps = steps | (env.sensor(velocity_sensor)[:, :2].square().sum(dim=1) > stopped_below**2)
+    return steps[:, None]
+
+
+def _phases(env: Env, frequency_hz: float, offsets: tuple[float, ...]) -> torch.Tensor:
+    """Phase of the stride of each foot, from 0 to 1. Shape (num_envs, num_feet)."""
+    strides = frequency_hz * env.step_dt * env.episode_step
+    return torch.stack([(strides + offset) % 1.0 for offset in offsets], dim=1)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_FOUND: WeakKeyDictionary[Env, dict[tuple[object, ...], Reference]] = WeakKeyDictionary()
+_DEFAULTS: WeakKeyDictionary[Env, dict[str, dict[str, Any]]] = WeakKeyDictionary()
+"""Defaults of the function of each command, which take long to find."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
@@ -164,11 +168,6 @@ def follows(find: Callable[[Env, str], Reference]) -> Callable[[Function], Funct
 
 def _list(weights: tuple[float, ...]) -> str:
     return " ".join(f"{weight:g}" for weight in weights)
-
-
-_FOUND: WeakKeyDictionary[Env, dict[tuple[object, ...], Reference]] = WeakKeyDictionary()
-_DEFAULTS: WeakKeyDictionary[Env, dict[str, dict[str, Any]]] = WeakKeyDictionary()
-"""Defaults of the function of each command, which take long to find."""
 
 
 def reference_of(env: Env, command: str) -> Reference:

@@ -44,6 +44,12 @@ Read = Callable[[str, int], bytes]
 """Returns the content of a file by its name in the bundle; of a larger one than the given size an error, or more bytes
 than that."""
 
+_KEY = "mjtrain"
+"""Key of the plain values in the header, as JSON."""
+
+_CONDITIONS = ("num_envs", "episodes", "seed", "engine", "noise", "pushes", "randomization")
+_FIGURES = ("reward", "length", "errors", "successes", "terminations")
+
 
 class BundleError(RequestError):
     """A bundle is not complete or not allowed."""
@@ -175,10 +181,6 @@ def _list_texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-_KEY = "mjtrain"
-"""Key of the plain values in the header, as JSON."""
-
-
 def write_weights(path: Path, content: Mapping[str, Any]) -> None:
     """Write tensors and plain values, in nested mappings."""
     require("weights to share", "share", "safetensors")
@@ -224,10 +226,6 @@ def read_weights(path: Path, device: str) -> dict[str, Any]:
     except Exception as error:  # the library has its own
         raise CheckpointError(f"policy {path}: is not a file of weights ({error})") from error
     return check_content(content, path)
-
-
-_CONDITIONS = ("num_envs", "episodes", "seed", "engine", "noise", "pushes", "randomization")
-_FIGURES = ("reward", "length", "errors", "successes", "terminations")
 
 
 def write_card(

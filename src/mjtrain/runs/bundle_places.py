@@ -203,10 +203,6 @@ def read_file(url: str, size: int) -> bytes:
         raise type(error)(f"{url}: {error}") from error
 
 
-def _missing(place: object, name: str) -> BundleError:
-    return BundleError(f"{place}: has no {name}" + "; it is not a policy bundle" * (name == MANIFEST))
-
-
 def _read_folder(folder: Path, *, may_link: bool = False) -> Read:
     """Read a folder; an installer may link the files of a package to its cache."""
 
@@ -220,6 +216,10 @@ def _read_folder(folder: Path, *, may_link: bool = False) -> Read:
             raise _missing(folder, name) from error
 
     return read
+
+
+def _missing(place: object, name: str) -> BundleError:
+    return BundleError(f"{place}: has no {name}" + "; it is not a policy bundle" * (name == MANIFEST))
 
 
 def _read_zip(file: str | io.BytesIO, label: str) -> Read:
@@ -321,6 +321,23 @@ def _find_pretrained(task: str) -> Path:
     return Path(str(entry.load())) / entry.name
 
 
+def _read_hub(place: str) -> Read:
+    """Return what gives the files of a folder there."""
+    repo, folder = _split_hub(place)
+
+    def read(name: str, size: int) -> bytes:
+        from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+
+        path = f"{folder}/{name}" if folder else name
+        with _hub_errors(place):
+            there = get_hf_file_metadata(hf_hub_url(filename=path, **repo)).size
+            if there is None or there > size:
+                raise BundleError(f"{place}: {name} is larger than {size} bytes")
+            return read_regular(Path(hf_hub_download(filename=path, **repo)), size + 1)
+
+    return read
+
+
 def _split_hub(place: str) -> tuple[dict[str, Any], str]:
     """Split hf://[datasets/]user/repo[@revision][/folder] into arguments of the library and the folder."""
     path = place.removeprefix("hf://").strip("/")
@@ -352,23 +369,6 @@ def _hub_errors(place: str) -> Iterator[None]:
         raise RequestError(f"{place}: {first_line_of(error)}") from error
     except Exception as error:  # the library passes on those of its HTTP client
         raise OutsideError(f"{place}: {summarise(error)}") from error
-
-
-def _read_hub(place: str) -> Read:
-    """Return what gives the files of a folder there."""
-    repo, folder = _split_hub(place)
-
-    def read(name: str, size: int) -> bytes:
-        from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
-
-        path = f"{folder}/{name}" if folder else name
-        with _hub_errors(place):
-            there = get_hf_file_metadata(hf_hub_url(filename=path, **repo)).size
-            if there is None or there > size:
-                raise BundleError(f"{place}: {name} is larger than {size} bytes")
-            return read_regular(Path(hf_hub_download(filename=path, **repo)), size + 1)
-
-    return read
 
 
 def _check_hub(place: str) -> None:

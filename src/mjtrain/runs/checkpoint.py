@@ -52,6 +52,9 @@ _held: dict[Path, IO[bytes]] = {}
 _held_lock = threading.Lock()
 """Several threads may load policies; an open file has one position for all of them."""
 
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+"""Folders of installed modules."""
+
 
 class CheckpointError(RequestError):
     """A file is not a complete checkpoint of plain values."""
@@ -180,10 +183,6 @@ def check_content(content: Any, path: Path) -> dict[str, Any]:
             there = type(content[key]).__name__
             raise CheckpointError(f"checkpoint {path}: is damaged: {key} is of type {there}, not {kinds[0].__name__}")
     return content
-
-
-_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-"""Folders of installed modules."""
 
 
 class Parts(dict[str, Any]):

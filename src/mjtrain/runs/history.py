@@ -24,6 +24,20 @@ from mjtrain.runtime.files import open_regular, read_regular
 _HEAD_BYTES = 4096
 """How much is read of params/launch.yaml to see which task it is of."""
 
+State = Literal["running", "done", "stopped", "failed", "killed", "unknown", "unreadable"]
+
+ENDS: tuple[State, ...] = ("done", "stopped", "failed")
+"""States that the event "end" may record."""
+
+TAIL_BYTES = 1 << 18
+"""How much is read of the end of a long metrics.jsonl."""
+
+_HUGE = 1e300
+"""Numbers beyond this are nobody's reward, and integers of JSON may not even be floats."""
+
+CLOCK_TOLERANCE_S = 5.0
+"""A crash file older than the last metrics by more than this is from before a restart."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSearch:
@@ -194,21 +208,6 @@ def find_newest_run(flag: str, search: RunSearch) -> tuple[Path, Path, list[str]
     reasons = "".join(f"; {line}" for line in passed_over)
     place = search.folder if search.only_in_folder else search.log_root
     raise RequestError(f"{flag}: no run of {search.task} below {place} has a valid checkpoint{reasons}")
-
-
-State = Literal["running", "done", "stopped", "failed", "killed", "unknown", "unreadable"]
-
-ENDS: tuple[State, ...] = ("done", "stopped", "failed")
-"""States that the event "end" may record."""
-
-TAIL_BYTES = 1 << 18
-"""How much is read of the end of a long metrics.jsonl."""
-
-_HUGE = 1e300
-"""Numbers beyond this are nobody's reward, and integers of JSON may not even be floats."""
-
-CLOCK_TOLERANCE_S = 5.0
-"""A crash file older than the last metrics by more than this is from before a restart."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,11 @@ from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.machine import is_writable, nearest_existing
 from mjtrain.runtime.standard_streams import write_to_stderr
 
+_REQUEUING = {128 + signal.SIGTERM, 128 + signal.SIGUSR1, 128 + signal.SIGUSR2}
+"""Statuses of a run that was stopped by what Slurm sends before the end."""
+
+_PATIENCE_S = 60.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class FoundRun:
@@ -269,12 +274,6 @@ def _check_env_steps(config: TrainConfig, checkpoint: Path) -> None:
         done = int(parts.get("infos", {}).get("env_steps_total", 0))
     if done >= asked:
         raise RequestError(f"--total-env-steps {asked}: the run has {done} already; ask for more")
-
-
-_REQUEUING = {128 + signal.SIGTERM, 128 + signal.SIGUSR1, 128 + signal.SIGUSR2}
-"""Statuses of a run that was stopped by what Slurm sends before the end."""
-
-_PATIENCE_S = 60.0
 
 
 def resolve_requeue(

@@ -30,6 +30,12 @@ MAX_DEPTH = 100
 _MAX_VALUES = 200_000
 """With those that aliases repeat: a few hundred bytes of aliases can stand for more than fits in memory."""
 
+_COMPARED_BY_CONTENT = {"env.robot.file", "env.robot.spec"}
+"""What `list_changes` leaves to others, by name; see runs/robot.py."""
+
+_LOGS = "torchrunx"
+"""Folder in a run directory for the logs of its ranks, which are the first that a start writes there."""
+
 
 def parse_yaml(text: str | bytes) -> Any:
     """Parse a text; raises a yaml.YAMLError if it is not valid, or too large."""
@@ -82,13 +88,6 @@ def _check_size(text: str | bytes) -> None:
             raise yaml.YAMLError(f"values are nested deeper than {MAX_DEPTH}")
         if count > _MAX_VALUES:
             raise yaml.YAMLError(f"it stands for more than {_MAX_VALUES:,} values")
-
-
-_COMPARED_BY_CONTENT = {"env.robot.file", "env.robot.spec"}
-"""What `list_changes` leaves to others, by name; see runs/robot.py."""
-
-_LOGS = "torchrunx"
-"""Folder in a run directory for the logs of its ranks, which are the first that a start writes there."""
 
 
 class NotWrittenError(OutsideError):

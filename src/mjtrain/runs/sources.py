@@ -30,6 +30,16 @@ _PART = "part:"
 
 _CHUNK = 2**20
 
+CODE_DIR = "code"
+"""Folder in a run directory for the Python files of its task, below the names of their modules."""
+
+DATA_DIR = "data"
+"""Folder in a run directory for files that parameters of its terms name."""
+
+_MAX_CODE_FILES = 200
+_MAIN = "__main__"
+_OWN = Path(__file__).parents[1]
+
 
 def measure(path: Path) -> tuple[str, int]:
     """Measure a file, or all files of a folder with their names, in a time that the limits bound.
@@ -85,17 +95,6 @@ def _list_items(path: Path) -> Iterator[Path]:
                 waiting += sorted(item.iterdir(), reverse=True)
             except OSError:  # a folder that may not be read
                 continue
-
-
-CODE_DIR = "code"
-"""Folder in a run directory for the Python files of its task, below the names of their modules."""
-
-DATA_DIR = "data"
-"""Folder in a run directory for files that parameters of its terms name."""
-
-_MAX_CODE_FILES = 200
-_MAIN = "__main__"
-_OWN = Path(__file__).parents[1]
 
 
 def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
@@ -241,13 +240,6 @@ def _names_file(value: str) -> bool:
         return False
 
 
-def _has_changed(path: Path, kept: Mapping[str, Any]) -> bool:
-    """Compare data with its record. Earlier versions recorded the digest of all data, however large."""
-    digest, recorded = measure(path)[0], kept["sha256"]
-    is_comparable = kept["copy"] is not None or digest.startswith(_PART) == recorded.startswith(_PART)
-    return is_comparable and digest != recorded
-
-
 def _read_record(run_dir: Path) -> dict[str, dict[str, Any]]:
     """Return what a run recorded of its data, by what it recorded it for; entries that are damaged are left out."""
     record = read_params(run_dir, "data")
@@ -289,6 +281,13 @@ def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
         elif copy is None:
             raise RequestError(f"{run_dir}: its file {place} is not here, and the run has no copy of it")
     return (replace_data(env, places) if places else env), notices
+
+
+def _has_changed(path: Path, kept: Mapping[str, Any]) -> bool:
+    """Compare data with its record. Earlier versions recorded the digest of all data, however large."""
+    digest, recorded = measure(path)[0], kept["sha256"]
+    is_comparable = kept["copy"] is not None or digest.startswith(_PART) == recorded.startswith(_PART)
+    return is_comparable and digest != recorded
 
 
 def move_data(run_dir: Path, env: EnvConfig) -> EnvConfig:

@@ -10,6 +10,9 @@ from mjtrain.runs.robot import record_robot
 from mjtrain.runs.run_dir import save_params
 from mjtrain.runs.sources import find_copies, replace_data, save_code, save_data
 
+_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null")
+"""Without the programs that a repository's own configuration may name."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
@@ -87,10 +90,6 @@ def read_git_state(folder: Path) -> dict[str, Any] | None:
         "branch": _git(folder, "symbolic-ref", "--short", "--quiet", "HEAD"),
         "dirty": None if changes is None else changes != "",
     }
-
-
-_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null")
-"""Without the programs that a repository's own configuration may name."""
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

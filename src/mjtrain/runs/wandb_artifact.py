@@ -28,6 +28,9 @@ _TIMEOUT_S = 15
 _FETCH_TIMEOUT_S = 600.0
 """Longest wait for a file."""
 
+_WAITS = 100
+"""How many parts a wait has: a process that was stopped meanwhile has used up one of them, not all."""
+
 
 def has_credentials() -> bool:
     """Return whether W&B would not have to ask who is there; never if it is set to offline."""
@@ -37,10 +40,6 @@ def has_credentials() -> bool:
         return wandb.login(prompt=False, verify=False)
     except Exception:  # damaged credentials count as none
         return False
-
-
-_WAITS = 100
-"""How many parts a wait has: a process that was stopped meanwhile has used up one of them, not all."""
 
 
 def call_within(timeout_s: float, action: Callable[[], _T]) -> _T:

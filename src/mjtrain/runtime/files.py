@@ -26,6 +26,13 @@ guards: dict[Path, Callable[[], None]] = {}
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM}
 """Errors of file systems that cannot synchronise a folder, and of folders that may be written but not read."""
 
+_STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd")
+"""Names of open streams; a file that one of them leads to has what was printed before."""
+
+# Open-file-description locks belong to an open file, not to a process. NFS and other shared file systems pass them on
+# to all hosts, and the kernel gives them back. A process that inherits the open file keeps the lock alive.
+_FLOCK = struct.Struct("hhqqi0q")  # struct flock: type, whence, start, length (0: all), pid
+
 
 def find_file_problem(path: Path) -> str | None:
     """Say why a path is not that of a file; None if it is."""
@@ -191,10 +198,6 @@ def write_out(path: Path, content: str | bytes) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
-_STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd")
-"""Names of open streams; a file that one of them leads to has what was printed before."""
-
-
 def _is_stream(path: Path) -> bool:
     return any(path.is_relative_to(name) for name in _STREAMS)
 
@@ -254,11 +257,6 @@ def _fill(descriptor: int) -> None:
     device = os.open("/dev/full", os.O_RDWR)
     os.dup2(device, descriptor, inheritable=False)
     os.close(device)
-
-
-# Open-file-description locks belong to an open file, not to a process. NFS and other shared file systems pass them on
-# to all hosts, and the kernel gives them back. A process that inherits the open file keeps the lock alive.
-_FLOCK = struct.Struct("hhqqi0q")  # struct flock: type, whence, start, length (0: all), pid
 
 
 def open_lock_file(path: Path) -> int:

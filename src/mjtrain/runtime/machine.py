@@ -12,6 +12,26 @@ from typing import Any
 
 import pynvml
 
+PACKAGES = (
+    "mjtrain",
+    "torch",
+    "torchrunx",
+    "rsl-rl-lib",
+    "tensordict",
+    "mujoco",
+    "mujoco-warp",
+    "warp-lang",
+    "numpy",
+    "cloudpickle",
+    "mjtrain-learners",
+    "rl-games",
+    "skrl",
+)
+"""Packages on which a run depends. They must be the same on every host of a job, and are recorded with each run."""
+
+_LIMIT_FILES = ("memory.max", "memory.limit_in_bytes")
+_USAGE_FILES = ("memory.current", "memory.usage_in_bytes")
+
 
 def find_entry_points(group: str) -> EntryPoints:
     """Return what is registered under a group; packages that are installed later are found."""
@@ -81,24 +101,6 @@ def read_text(path: Path) -> str:
         return ""
 
 
-PACKAGES = (
-    "mjtrain",
-    "torch",
-    "torchrunx",
-    "rsl-rl-lib",
-    "tensordict",
-    "mujoco",
-    "mujoco-warp",
-    "warp-lang",
-    "numpy",
-    "cloudpickle",
-    "mjtrain-learners",
-    "rl-games",
-    "skrl",
-)
-"""Packages on which a run depends. They must be the same on every host of a job, and are recorded with each run."""
-
-
 def installed_packages() -> dict[str, str | None]:
     """Return the versions of `PACKAGES` here; None for a package that is missing."""
     return {package: _version(package) for package in PACKAGES}
@@ -143,10 +145,6 @@ def available_memory() -> int:
             found = re.search(r"^(?:total_)?inactive_file (\d+)$", read_text(folder / "memory.stat"), re.MULTILINE)
             free.append(limit - used + (int(found[1]) if found else 0))  # files that the kernel would drop first
     return max(0, min(free))
-
-
-_LIMIT_FILES = ("memory.max", "memory.limit_in_bytes")
-_USAGE_FILES = ("memory.current", "memory.usage_in_bytes")
 
 
 def _read_number(folder: Path, names: tuple[str, ...]) -> int | None:

@@ -36,19 +36,6 @@ def show_crashes() -> None:
         faulthandler.enable(2)
 
 
-class _LenientFile(io.FileIO):
-    """Drops what its descriptor does not take, as a pipe without a reader or a full disk, and keeps the error."""
-
-    error: OSError | None = None
-
-    def write(self, data: Any) -> int | None:
-        try:
-            return super().write(data)
-        except OSError as error:
-            self.error = error
-            return memoryview(data).nbytes
-
-
 @contextlib.contextmanager
 def lenient_streams() -> Iterator[Callable[[], OSError | None]]:
     """Let writes to standard output and error never raise during a with block: work does not end with its reader.
@@ -88,6 +75,19 @@ def lenient_streams() -> Iterator[Callable[[], OSError | None]]:
         flush_standard_streams()
         for name, stream in before.items():
             setattr(sys, name, stream)
+
+
+class _LenientFile(io.FileIO):
+    """Drops what its descriptor does not take, as a pipe without a reader or a full disk, and keeps the error."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int | None:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.error = error
+            return memoryview(data).nbytes
 
 
 def flush_standard_streams() -> None:

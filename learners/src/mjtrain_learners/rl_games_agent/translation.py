@@ -62,6 +62,12 @@ OWN_SETTINGS: dict[str, Any] = {
 """What --learner-config may have, each with a value of the right kind. The rest is the training loop's: rollouts,
 time-outs, what is written where; and layers are as --agent has them, so that a policy is loaded without rl_games."""
 
+_CHOICES = {
+    "lr_schedule": ("adaptive", "linear", "constant"),
+    "schedule_type": ("legacy", "standard"),
+    "bound_loss_type": ("bound", "regularisation"),
+}
+
 
 def has_central_value(agent: AgentConfig, settings: Mapping[str, Any]) -> bool:
     """Return whether the critic is what rl_games calls a central value: a network with a separate optimiser.
@@ -150,13 +156,6 @@ def _translate_layers(model: ModelConfig) -> dict[str, Any]:
         "activation": ACTIVATIONS[model.activation],
         "initializer": {"name": "default"},
     }
-
-
-_CHOICES = {
-    "lr_schedule": ("adaptive", "linear", "constant"),
-    "schedule_type": ("legacy", "standard"),
-    "bound_loss_type": ("bound", "regularisation"),
-}
 
 
 def check_request(config: TrainConfig, world_size: int, device: str) -> None:

@@ -43,6 +43,26 @@ from mjtrain_learners.skrl_settings import (
 )
 from mjtrain_learners.weights import check_normalisers, check_shapes
 
+ACTIVATIONS = {
+    "elu": jax.nn.elu,
+    "selu": jax.nn.selu,
+    "relu": jax.nn.relu,
+    "crelu": jax.nn.celu,
+    "lrelu": jax.nn.leaky_relu,
+    "tanh": jnp.tanh,
+    "sigmoid": jax.nn.sigmoid,
+    "softplus": jax.nn.softplus,
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "swish": jax.nn.swish,
+    "mish": jax.nn.mish,
+    "identity": lambda x: x,
+}
+"""Functions that do what the classes of `mlp_library.ACTIVATIONS` do in torch."""
+
+_MODELS = {"policy": "actor", "value": "critic"}
+_NORMALISERS = ("observation_preprocessor", "state_preprocessor", "value_preprocessor")
+_OPTIMISERS = ("policy_optimizer", "value_optimizer")
+
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
     """Copy a tensor into an array on the same device: the environment changes its tensors in place."""
@@ -105,23 +125,6 @@ class JobScaler(RunningStandardScaler):
         mean = sums[:size] / count
         variance = np.maximum(sums[size:-1] - count * mean**2, 0.0) / (count - 1)
         return jnp.asarray(center + mean, jnp.float32), jnp.asarray(variance, jnp.float32), count
-
-
-ACTIVATIONS = {
-    "elu": jax.nn.elu,
-    "selu": jax.nn.selu,
-    "relu": jax.nn.relu,
-    "crelu": jax.nn.celu,
-    "lrelu": jax.nn.leaky_relu,
-    "tanh": jnp.tanh,
-    "sigmoid": jax.nn.sigmoid,
-    "softplus": jax.nn.softplus,
-    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
-    "swish": jax.nn.swish,
-    "mish": jax.nn.mish,
-    "identity": lambda x: x,
-}
-"""Functions that do what the classes of `mlp_library.ACTIVATIONS` do in torch."""
 
 
 class Actor(GaussianMixin, Model):
@@ -226,11 +229,6 @@ class JobPpo(PPO):
         """Average nested arrays over ranks, in one collective; every rank gets the same bits."""
         flat, unflatten = ravel_pytree(tree)
         return unflatten(jnp.divide(to_jax(self._collectives.sum(to_torch(flat))), self._world_size))
-
-
-_MODELS = {"policy": "actor", "value": "critic"}
-_NORMALISERS = ("observation_preprocessor", "state_preprocessor", "value_preprocessor")
-_OPTIMISERS = ("policy_optimizer", "value_optimizer")
 
 
 class SkrlJaxAlgorithm(Algorithm):

@@ -16,6 +16,11 @@ from mjtrain_learners.skrl_sac import translate
 from mjtrain_learners.skrl_settings import NOW, fill_in_scalers, record_transition
 from mjtrain_learners.weights import load_optimizer
 
+CRITICS = ("critic_1", "critic_2", "target_critic_1", "target_critic_2")
+"""skrl's names of the networks that value actions."""
+
+_OPTIMIZERS = ("policy_optimizer", "critic_optimizer", "entropy_optimizer")
+
 
 class BoundedActor(Actor):
     """The policy: means between -1 and 1, and one standard deviation for all states."""
@@ -42,12 +47,6 @@ class ActionCritic(Critic):
     ) -> tuple[torch.Tensor, dict[str, Any]]:
         """Return the values, shape (num_samples, 1)."""
         return self.layers(torch.cat([inputs["states"], inputs["taken_actions"]], dim=1)), {}
-
-
-CRITICS = ("critic_1", "critic_2", "target_critic_1", "target_critic_2")
-"""skrl's names of the networks that value actions."""
-
-_OPTIMIZERS = ("policy_optimizer", "critic_optimizer", "entropy_optimizer")
 
 
 class SacAlgorithm(SkrlBase):

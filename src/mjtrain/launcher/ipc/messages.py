@@ -96,15 +96,33 @@ SOCKET_NAME = "launcher.sock"
 MAX_LINE = 1 << 24
 """Most bytes of a line: the environment of a host, or what a job asks for."""
 
+_FIELDS: dict[str, dict[str, type]] = {
+    "hello": {"rank": int, "pid": int, "host": str},
+    "beat": {"progress": int, "phase": str, "waits": bool, "overdue": str},
+    "signalled": {"signum": int},
+    "stopping": {},
+    "interrupting": {},
+    "injected": {"fault": str, "phase": str},
+    "done": {"paused": bool},
+    "interrupted": {},
+    "failed": {"traceback": str, "summary": str, "phase": str, "retry": bool, "complaint": bool, "time_s": float},
+    "agent": {"pid": int, "rank_pids": list},
+    "exit": {"pid": int, "exit_code": int},
+}
+"""What a supervisor reads of each message of a rank or of the torchrunx agent."""
 
-@contextlib.contextmanager
-def _short_path(folder: Path) -> Iterator[str]:
-    """Name the socket of a folder in the few characters that the kernel allows, however long the folder's name is."""
-    fd = os.open(folder, os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/{SOCKET_NAME}"
-    finally:
-        os.close(fd)
+BEAT_INTERVAL_S = 1.0
+
+HOST_TIMEOUT_S = 60.0
+"""Time without any message after which the other end counts as lost: the machine or the network is down."""
+
+STALL_TIMEOUT_S = 300.0
+"""The same where heartbeats arrive, and say that the loop of the other end does not turn."""
+
+_MAX_PENDING = 1 << 20
+
+_MAX_BEFORE = 1 << 20
+"""Bytes that may come before the first message."""
 
 
 def listen(folder: Path) -> socket.socket:
@@ -123,6 +141,16 @@ def connect(folder: Path) -> socket.socket:
     with _short_path(folder) as path:
         client.connect(path)
     return client
+
+
+@contextlib.contextmanager
+def _short_path(folder: Path) -> Iterator[str]:
+    """Name the socket of a folder in the few characters that the kernel allows, however long the folder's name is."""
+    fd = os.open(folder, os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{SOCKET_NAME}"
+    finally:
+        os.close(fd)
 
 
 def encode_message(kind: str, body: bytes, fields: dict[str, Any]) -> bytes:
@@ -178,22 +206,6 @@ class MessageReader:
         return True
 
 
-_FIELDS: dict[str, dict[str, type]] = {
-    "hello": {"rank": int, "pid": int, "host": str},
-    "beat": {"progress": int, "phase": str, "waits": bool, "overdue": str},
-    "signalled": {"signum": int},
-    "stopping": {},
-    "interrupting": {},
-    "injected": {"fault": str, "phase": str},
-    "done": {"paused": bool},
-    "interrupted": {},
-    "failed": {"traceback": str, "summary": str, "phase": str, "retry": bool, "complaint": bool, "time_s": float},
-    "agent": {"pid": int, "rank_pids": list},
-    "exit": {"pid": int, "exit_code": int},
-}
-"""What a supervisor reads of each message of a rank or of the torchrunx agent."""
-
-
 def check_message(message: dict[str, Any]) -> None:
     """Raise a ValueError for what is not a message of a rank or of the torchrunx agent: its process may be damaged."""
     if message["kind"] not in _FIELDS:
@@ -234,20 +246,6 @@ def receive_descriptors(connection: socket.socket, count: int) -> list[int]:
     if len(descriptors) != count:
         raise ConnectionError("the supervisor has closed the connection")
     return descriptors
-
-
-BEAT_INTERVAL_S = 1.0
-
-HOST_TIMEOUT_S = 60.0
-"""Time without any message after which the other end counts as lost: the machine or the network is down."""
-
-STALL_TIMEOUT_S = 300.0
-"""The same where heartbeats arrive, and say that the loop of the other end does not turn."""
-
-_MAX_PENDING = 1 << 20
-
-_MAX_BEFORE = 1 << 20
-"""Bytes that may come before the first message."""
 
 
 class HostConnection:

@@ -24,6 +24,8 @@ in_forks: list[Callable[[], None]] = []
 
 _masks = threading.local()
 
+_TURN_S = 0.2
+
 
 def _hold_signals() -> None:
     """Before a fork: block signals, as Python drops those that reach a fork in its first moment."""
@@ -141,9 +143,6 @@ def wakeup_pipe() -> Iterator[int]:
             signal.set_wakeup_fd(before)
         os.close(read)
         os.close(write)
-
-
-_TURN_S = 0.2
 
 
 class EventLoop:

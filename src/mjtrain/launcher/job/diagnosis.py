@@ -19,6 +19,18 @@ from mjtrain.runtime.errors import first_line_of
 from mjtrain.runtime.machine import find_cgroups, read_text
 from mjtrain.runtime.processes import is_ending, send_signal, signal_main_threads
 
+_BEAT_MARGIN_S = 2.0
+"""How much less than its time without progress a stopped rank may be silent: it sends a heartbeat once a second."""
+
+OTHER_HOST_S = 10.0
+"""Where all ranks of a host wait, the one to blame is on another host, which gets this much longer to report it."""
+
+_STACK_WAIT_S = 2.0
+"""Time that ranks have to write their stacks to their files."""
+
+_TAIL_LINES = 40
+"""Lines of the spawner's log that are shown when no rank has reported anything."""
+
 
 @dataclass(kw_only=True)
 class RankState:
@@ -66,13 +78,6 @@ class Hang:
     reason: str
     all_wait: bool = False
     """Whether all ranks wait for others, so that none of them is known to be the cause."""
-
-
-_BEAT_MARGIN_S = 2.0
-"""How much less than its time without progress a stopped rank may be silent: it sends a heartbeat once a second."""
-
-OTHER_HOST_S = 10.0
-"""Where all ranks of a host wait, the one to blame is on another host, which gets this much longer to report it."""
 
 
 def find_hang(states: list[RankState], timeout_s: float, now_s: float, *, alone: bool = True) -> Hang | None:
@@ -160,13 +165,6 @@ def _find_counter() -> Path:
 def _read_count(path: Path) -> int | None:
     found = re.search(r"^oom_kill (\d+)$", read_text(path), re.MULTILINE)
     return int(found[1]) if found else None
-
-
-_STACK_WAIT_S = 2.0
-"""Time that ranks have to write their stacks to their files."""
-
-_TAIL_LINES = 40
-"""Lines of the spawner's log that are shown when no rank has reported anything."""
 
 
 class Diagnosis:

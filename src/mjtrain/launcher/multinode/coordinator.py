@@ -31,6 +31,13 @@ _GONE_S = 10.0
 
 _CONSOLE_S = 5.0
 
+Look = Callable[[Callable[[], bool]], Sequence[int]]
+"""Takes what tells whether the watch is over; looks once, and returns the hosts that came back, by their index in the
+plan."""
+
+LOOK_INTERVAL_S = 10.0
+"""Time between two looks for hosts that were lost, over ssh or srun."""
+
 
 class Coordinator:
     """One job on several hosts. Everything happens in the caller's thread, in `run`."""
@@ -216,14 +223,6 @@ def pick_cause(failures: list[Failure]) -> Failure:
     lost = [failure for failure in failures if failure.host_lost]
     attributed = [failure for failure in failures if failure.is_attributed]
     return (dead or lost or attributed or failures)[0]
-
-
-Look = Callable[[Callable[[], bool]], Sequence[int]]
-"""Takes what tells whether the watch is over; looks once, and returns the hosts that came back, by their index in the
-plan."""
-
-LOOK_INTERVAL_S = 10.0
-"""Time between two looks for hosts that were lost, over ssh or srun."""
 
 
 def run_on_hosts(request: LaunchRequest) -> Any:

@@ -19,6 +19,30 @@ from mjtrain.launcher.ipc.network import names_this_machine
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.processes import JOB_VARIABLE
 
+TOKEN_VARIABLE = "MJTRAIN_JOB_TOKEN"
+"""A secret of the job, with which its nodes prove to each other that they belong to it."""
+
+_NODE_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_STEP_VARIABLES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE")
+_JAX_VARIABLES = ("JAX_RANK", "JAX_LOCAL_RANK", "JAX_WORLD_SIZE", "JAX_COORDINATOR_ADDR", "JAX_COORDINATOR_PORT")
+_JAX_LAUNCHER = "skrl.utils.distributed.jax"
+
+_JAX_LOCAL_WORLD_SIZE = "JAX_LOCAL_WORLD_SIZE"
+"""Like LOCAL_WORLD_SIZE of torchrun; skrl does not set it."""
+
+_FIRST_PORT, _NUM_PORTS = 20000, 10000
+"""Ports for the ranks of a Slurm step if MASTER_PORT is not set; below the range that Linux assigns by itself."""
+
+_TASK_VARIABLES = {"PMIX_RANK": "an MPI launcher", "LSF_PM_TASKID": "blaunch", "PALS_RANKID": "PALS"}
+"""Variables that number the processes of one command, and say nothing that would make a job of them."""
+
+_KUBEFLOW_VARIABLES = ("PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT")
+_SAGEMAKER_VARIABLES = ("SM_CURRENT_HOST", "SM_HOSTS")
+
+_SAGEMAKER_PORT = 7777
+"""The port that SageMaker's own launchers use."""
+
 
 def expand_hosts(text: str) -> tuple[str, ...]:
     """Expand Slurm's short form of host names, for instance "gpu[01-02,7],a" to ("gpu01", "gpu02", "gpu7", "a")."""
@@ -54,64 +78,6 @@ def expand_tasks(text: str) -> tuple[int, ...]:
             raise RequestError(f"{text!r}: is not a list of Slurm tasks per node")
         counts += [int(found[1])] * int(found[2] or 1)
     return tuple(counts)
-
-
-TOKEN_VARIABLE = "MJTRAIN_JOB_TOKEN"
-"""A secret of the job, with which its nodes prove to each other that they belong to it."""
-
-_NODE_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_STEP_VARIABLES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE")
-
-_JAX_VARIABLES = ("JAX_RANK", "JAX_LOCAL_RANK", "JAX_WORLD_SIZE", "JAX_COORDINATOR_ADDR", "JAX_COORDINATOR_PORT")
-_JAX_LAUNCHER = "skrl.utils.distributed.jax"
-_JAX_LOCAL_WORLD_SIZE = "JAX_LOCAL_WORLD_SIZE"
-"""Like LOCAL_WORLD_SIZE of torchrun; skrl does not set it."""
-
-_FIRST_PORT, _NUM_PORTS = 20000, 10000
-"""Ports for the ranks of a Slurm step if MASTER_PORT is not set; below the range that Linux assigns by itself."""
-
-
-@dataclass(frozen=True)
-class _RankLauncher:
-    """How a launcher that starts one process per rank describes a rank, by names of variables."""
-
-    source: str
-    rank: str
-    world_size: str
-    local_rank: str
-    local_world_size: str
-    job: str = ""
-    """Variable that all ranks of a job share and no other job has; a port is derived from it."""
-
-
-def _by_prefix(source: str, prefix: str, job: str = "") -> _RankLauncher:
-    rank, size, local_rank, local_size = (prefix + name for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
-    return _RankLauncher(source, rank, size, local_rank, local_size, job)
-
-
-_RANK_LAUNCHERS = (
-    _by_prefix("mpirun", "OMPI_COMM_WORLD_", "PMIX_NAMESPACE"),
-    _by_prefix("jsrun", "JSM_NAMESPACE_", "LSB_JOBID"),
-    _by_prefix("mpirun_rsh", "MV2_COMM_WORLD_"),
-    _RankLauncher("mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    _RankLauncher(
-        "Submitit",
-        "SUBMITIT_LOCAL_GLOBALID",
-        "SUBMITIT_LOCAL_NTASKS",
-        "SUBMITIT_LOCAL_LOCALID",
-        "SUBMITIT_LOCAL_NTASKS",
-        "SUBMITIT_LOCAL_JOB_ID",
-    ),
-)
-
-_TASK_VARIABLES = {"PMIX_RANK": "an MPI launcher", "LSF_PM_TASKID": "blaunch", "PALS_RANKID": "PALS"}
-"""Variables that number the processes of one command, and say nothing that would make a job of them."""
-
-_KUBEFLOW_VARIABLES = ("PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT")
-_SAGEMAKER_VARIABLES = ("SM_CURRENT_HOST", "SM_HOSTS")
-_SAGEMAKER_PORT = 7777
-"""The port that SageMaker's own launchers use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +154,28 @@ def resolve_external(environ: Mapping[str, str]) -> ExternalRank | ExternalNode 
     return None
 
 
+def add_local_world_size(environ: Mapping[str, str], ancestors: Iterable[Sequence[str]]) -> dict[str, str]:
+    """Return a rank's environment, with JAX_LOCAL_WORLD_SIZE added if that is missing and skrl's launcher is above.
+
+    The ancestors are the command lines of the processes above this one, the nearest first; read only if needed.
+    """
+    if "JAX_LOCAL_RANK" not in environ or _JAX_LOCAL_WORLD_SIZE in environ:
+        return dict(environ)
+    for command in ancestors:
+        if _JAX_LAUNCHER in command:
+            return {**environ, _JAX_LOCAL_WORLD_SIZE: _read_ranks_per_node(command)}
+    return dict(environ)
+
+
+def _read_ranks_per_node(command: Sequence[str]) -> str:
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("--nproc-per-node", "--nproc_per_node", dest="count", default="1")
+    for words in (("--nnodes",), ("--node-rank", "--node_rank"), ("--coordinator-address", "--coordinator_address")):
+        parser.add_argument(*words)
+    parser.add_argument("rest", nargs="...")
+    return parser.parse_args(command[command.index(_JAX_LAUNCHER) + 1 :]).count
+
+
 def _read_rank(environ: Mapping[str, str]) -> ExternalRank:
     _require(environ, _RANK_VARIABLES, "LOCAL_RANK is set, as in one rank of a job that torchrun has started")
     rank, world_size = _read_place(environ, "RANK", "WORLD_SIZE")
@@ -222,6 +210,40 @@ def _read_step(environ: Mapping[str, str]) -> ExternalRank:
         master_addr=environ.get("MASTER_ADDR") or expand_hosts(environ["SLURM_STEP_NODELIST"])[0],
         master_port=_read(environ, "MASTER_PORT") if environ.get("MASTER_PORT") else port,
     )
+
+
+@dataclass(frozen=True)
+class _RankLauncher:
+    """How a launcher that starts one process per rank describes a rank, by names of variables."""
+
+    source: str
+    rank: str
+    world_size: str
+    local_rank: str
+    local_world_size: str
+    job: str = ""
+    """Variable that all ranks of a job share and no other job has; a port is derived from it."""
+
+
+def _by_prefix(source: str, prefix: str, job: str = "") -> _RankLauncher:
+    rank, size, local_rank, local_size = (prefix + name for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
+    return _RankLauncher(source, rank, size, local_rank, local_size, job)
+
+
+_RANK_LAUNCHERS = (
+    _by_prefix("mpirun", "OMPI_COMM_WORLD_", "PMIX_NAMESPACE"),
+    _by_prefix("jsrun", "JSM_NAMESPACE_", "LSB_JOBID"),
+    _by_prefix("mpirun_rsh", "MV2_COMM_WORLD_"),
+    _RankLauncher("mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    _RankLauncher(
+        "Submitit",
+        "SUBMITIT_LOCAL_GLOBALID",
+        "SUBMITIT_LOCAL_NTASKS",
+        "SUBMITIT_LOCAL_LOCALID",
+        "SUBMITIT_LOCAL_NTASKS",
+        "SUBMITIT_LOCAL_JOB_ID",
+    ),
+)
 
 
 def _read_launched(environ: Mapping[str, str], launcher: _RankLauncher) -> ExternalRank | None:
@@ -308,28 +330,6 @@ def _read_jax(environ: Mapping[str, str]) -> ExternalRank | None:
         master_addr=environ["JAX_COORDINATOR_ADDR"],
         master_port=_read(environ, "JAX_COORDINATOR_PORT"),
     )
-
-
-def add_local_world_size(environ: Mapping[str, str], ancestors: Iterable[Sequence[str]]) -> dict[str, str]:
-    """Return a rank's environment, with JAX_LOCAL_WORLD_SIZE added if that is missing and skrl's launcher is above.
-
-    The ancestors are the command lines of the processes above this one, the nearest first; read only if needed.
-    """
-    if "JAX_LOCAL_RANK" not in environ or _JAX_LOCAL_WORLD_SIZE in environ:
-        return dict(environ)
-    for command in ancestors:
-        if _JAX_LAUNCHER in command:
-            return {**environ, _JAX_LOCAL_WORLD_SIZE: _read_ranks_per_node(command)}
-    return dict(environ)
-
-
-def _read_ranks_per_node(command: Sequence[str]) -> str:
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("--nproc-per-node", "--nproc_per_node", dest="count", default="1")
-    for words in (("--nnodes",), ("--node-rank", "--node_rank"), ("--coordinator-address", "--coordinator_address")):
-        parser.add_argument(*words)
-    parser.add_argument("rest", nargs="...")
-    return parser.parse_args(command[command.index(_JAX_LAUNCHER) + 1 :]).count
 
 
 def _read_node(environ: Mapping[str, str], names: tuple[str, str, str, str], why: str) -> ExternalNode | None:

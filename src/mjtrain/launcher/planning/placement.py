@@ -21,6 +21,9 @@ from mjtrain.launcher.planning.plan import Host, HostPlan, LaunchPlan
 from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.rank import RankContext, check_seed
 
+_NO_GPU = "no GPU is visible: running on the CPU (pass --gpu-ids None to silence this)"
+INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
 
 def resolve_plan(
     config: LaunchConfig,
@@ -170,11 +173,6 @@ def resolve_gpu_ids(gpu_ids: GpuIds, visible: tuple[str, ...]) -> tuple[int, ...
             there = "GPU is 0" if len(visible) == 1 else f"GPUs are 0 to {len(visible) - 1}"
             raise RequestError(f"--gpu-ids {asked}: GPU {index} does not exist; the visible {there}")
     return gpu_ids
-
-
-_NO_GPU = "no GPU is visible: running on the CPU (pass --gpu-ids None to silence this)"
-
-INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 @dataclass(frozen=True, kw_only=True)

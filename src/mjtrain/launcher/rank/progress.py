@@ -24,6 +24,30 @@ _BUSY = 0.1
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
+LEAST_COUNT = 10
+"""Minimum occurrences before a phase's timing is trusted: the first iterations load, compile and allocate."""
+
+MULTIPLE_IDLE, MULTIPLE_BUSY = 5, 10
+"""Limit as a multiple of the slowest occurrence."""
+
+REGULAR = ("rollout", "update")
+"""Phases that only compute. The others write files, or wait for services, which may occasionally be slow."""
+
+PATIENCE = 4
+"""Irregular phases and busy processes get at least this multiple of the floor."""
+
+ENOUGH = 2
+"""A rank that goes without progress for this multiple of a learned limit hangs. At the limit itself it only warns."""
+
+TICK_S = 1.0
+"""Longest time between two looks."""
+
+COMPILING = 12
+"""How many times the ceiling a rank that is warming up may compute at one place of its stack, as compilers do."""
+
+_DEBUGGERS = ("/bdb.py", "/pydevd.py")
+"""Files of Python's debuggers. While one of them has the thread, somebody looks at it."""
+
 
 class Activity:
     """Reports whether this process or a descendant used CPU since the last call, not counting the calling thread."""
@@ -78,22 +102,6 @@ def _measure_descendants() -> dict[int, float]:
     return used
 
 
-LEAST_COUNT = 10
-"""Minimum occurrences before a phase's timing is trusted: the first iterations load, compile and allocate."""
-
-MULTIPLE_IDLE, MULTIPLE_BUSY = 5, 10
-"""Limit as a multiple of the slowest occurrence."""
-
-REGULAR = ("rollout", "update")
-"""Phases that only compute. The others write files, or wait for services, which may occasionally be slow."""
-
-PATIENCE = 4
-"""Irregular phases and busy processes get at least this multiple of the floor."""
-
-ENOUGH = 2
-"""A rank that goes without progress for this multiple of a learned limit hangs. At the limit itself it only warns."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class PhaseLimits:
     """The limits of one rank.
@@ -131,16 +139,6 @@ def explain_limit(
         f"no progress for {passed_s:.3g} s: phase {phase} has taken {phase_s:.3g} s, usually {usual_s:.2g} s and never "
         f"more than {shown.slowest_s:.2g} s (limit {limit_s:.3g} s; --heartbeat-floor-s)"
     )
-
-
-TICK_S = 1.0
-"""Longest time between two looks."""
-
-COMPILING = 12
-"""How many times the ceiling a rank that is warming up may compute at one place of its stack, as compilers do."""
-
-_DEBUGGERS = ("/bdb.py", "/pydevd.py")
-"""Files of Python's debuggers. While one of them has the thread, somebody looks at it."""
 
 
 class Progress:

@@ -40,6 +40,10 @@ _REPORT_PATIENCE_S = 30.0
 _LAST_MESSAGE_WAIT_S = 0.5
 """Time in which a request to stop reaches all ranks of a job."""
 
+_SPAWNED_MAIN = "__mp_main__"
+"""The module to which the functions of a script belong in a process of multiprocessing's spawn or forkserver. Like
+__main__, no other process can import it."""
+
 
 def stack_file(scratch: Path, rank: int) -> Path:
     """Name the file for a rank's Python stack: on demand, and when native code crashes."""
@@ -200,11 +204,6 @@ class SupervisorClient:
             self.sender.send("interrupting")
             assert self._main_thread.ident is not None
             signal.pthread_kill(self._main_thread.ident, signal.SIGINT)
-
-
-_SPAWNED_MAIN = "__mp_main__"
-"""The module to which the functions of a script belong in a process of multiprocessing's spawn or forkserver. Like
-__main__, no other process can import it."""
 
 
 def pickle_with_code(value: Any) -> bytes:

@@ -41,6 +41,9 @@ from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 
+_BATCH_SIZE = 1024
+"""Samples of a mini-batch on each rank."""
+
 
 class VecEnvAdapter(VecEnv):
     """Shows an environment to RSL-RL: groups as a TensorDict, terminated or truncated as dones and time_outs."""
@@ -205,10 +208,6 @@ class Runner(TrainingLoop):
         self.networks = algorithm.networks
         """Its networks by name, not compiled: actor, and critic or teacher."""
         super().__init__(context, env, algorithm, config.num_steps_per_env, "rsl_rl")
-
-
-_BATCH_SIZE = 1024
-"""Samples of a mini-batch on each rank."""
 
 
 def imitate_controller(

@@ -10,6 +10,8 @@ from torch import nn
 
 Batch = RolloutStorage.Batch
 
+_FUSED = (torch.optim.Adam, torch.optim.AdamW)
+
 
 class MiniBatches:
     """What `RolloutStorage.mini_batch_generator` yields, to be put in its place.
@@ -50,9 +52,6 @@ class MiniBatches:
                     old_actions_log_prob=log_prob,
                     old_distribution_params=tuple(params),
                 )
-
-
-_FUSED = (torch.optim.Adam, torch.optim.AdamW)
 
 
 def make_fast(optimizer: torch.optim.Optimizer, *networks: nn.Module) -> torch.optim.Optimizer:

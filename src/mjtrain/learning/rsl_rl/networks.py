@@ -15,6 +15,12 @@ from mjtrain.learning.rsl_rl.cnn_model import CnnModel
 
 _LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
+OWN_MODELS: dict[str, Callable[..., Any]] = {"CNNModel": CnnModel}
+"""mjtrain replacements for the RSL-RL classes of the same name."""
+
+_OF_SOME = ("cnn_cfg", "rnn_type", "rnn_hidden_dim", "rnn_num_layers")
+"""Options that only some classes take."""
+
 
 class Gaussian(GaussianDistribution):
     """What `GaussianDistribution` computes.
@@ -66,14 +72,8 @@ class Gaussian(GaussianDistribution):
         return 0.5 * (ratio - ratio.log() - 1.0 + ((old_mean - new_mean) / new_std).square()).sum(dim=-1)
 
 
-OWN_MODELS: dict[str, Callable[..., Any]] = {"CNNModel": CnnModel}
-"""mjtrain replacements for the RSL-RL classes of the same name."""
-
 OWN_DISTRIBUTIONS: dict[str, Callable[..., Any]] = {"GaussianDistribution": Gaussian}
-"""Likewise, for distributions of actions."""
-
-_OF_SOME = ("cnn_cfg", "rnn_type", "rnn_hidden_dim", "rnn_num_layers")
-"""Options that only some classes take."""
+"""mjtrain replacements for RSL-RL's distributions of actions of the same name."""
 
 
 def resolve_model(options: Mapping[str, Any]) -> dict[str, Any]:

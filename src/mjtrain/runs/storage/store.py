@@ -31,6 +31,31 @@ _FROM_ENVIRONMENT = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
 
+_REFUSALS = re.compile(
+    r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidBucketName|PermanentRedirect|"
+    r"AuthorizationHeaderMalformed|AuthenticationFailed|AuthorizationPermissionMismatch|AllAccessDisabled|"
+    r"\b40[13]\b (Unauthorized|Forbidden)|status.{0,20}\b40[13]\b|PermissionDenied|UnauthenticatedError|"
+    r"Permission denied|Read-only file system|Not a directory|File name too long"
+)
+"""What the messages of obstore, of storages and of file systems say for a `StorageRefusedError`."""
+
+SCHEMES = ("s3", "gs", "az", "file")
+
+PIECE_SIZE = 5 << 20
+"""Bytes of one request; larger objects go and come in several, each with separate time-outs and retries."""
+
+_CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=120)}
+_RETRIES = {
+    "max_retries": 3,
+    "retry_timeout": timedelta(seconds=30),
+    "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 2},
+}
+
+ValueT = TypeVar("ValueT")
+
+Version = dict[str, str]
+"""Which of the contents that an object has had was read, as obstore takes it for a condition."""
+
 
 def s3_options(environ: Mapping[str, str], home: Path) -> dict[str, str]:
     """Read from AWS's files, whose paths and profile it may name, the settings that the environment does not give."""
@@ -76,20 +101,8 @@ class StorageRefusedError(StorageError):
     """The storage refuses, as it will again: no such bucket, no permission, wrong credentials, another region."""
 
 
-_REFUSALS = re.compile(
-    r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidBucketName|PermanentRedirect|"
-    r"AuthorizationHeaderMalformed|AuthenticationFailed|AuthorizationPermissionMismatch|AllAccessDisabled|"
-    r"\b40[13]\b (Unauthorized|Forbidden)|status.{0,20}\b40[13]\b|PermissionDenied|UnauthenticatedError|"
-    r"Permission denied|Read-only file system|Not a directory|File name too long"
-)
-"""What the messages of obstore, of storages and of file systems say then."""
-
-
 class ConflictError(StorageError):
     """Another writer changed the object after it was read."""
-
-
-SCHEMES = ("s3", "gs", "az", "file")
 
 
 def is_url(text: object) -> bool:
@@ -140,23 +153,6 @@ def check_url(flag: str, url: str) -> str:
 def local_folder(url: str) -> Path | None:
     """Return the folder of a URL that begins with file://; None for any other."""
     return Path(unquote(urlsplit(url).path)) if urlsplit(url).scheme == "file" else None
-
-
-PIECE_SIZE = 5 << 20
-"""Bytes of one request; larger objects go and come in several, each with separate time-outs and retries."""
-
-_CLIENT = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=120)}
-_RETRIES = {
-    "max_retries": 3,
-    "retry_timeout": timedelta(seconds=30),
-    "backoff": {"init_backoff": timedelta(milliseconds=200), "max_backoff": timedelta(seconds=5), "base": 2},
-}
-
-ValueT = TypeVar("ValueT")
-
-
-Version = dict[str, str]
-"""Which of the contents that an object has had was read, as obstore takes it for a condition."""
 
 
 class Storage:

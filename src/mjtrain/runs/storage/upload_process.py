@@ -22,6 +22,12 @@ from mjtrain.runs.storage.store import Storage, StorageError
 FIRST_BACK_OFF_S = 1.0
 MAX_BACK_OFF_S = 60.0
 
+_events: IO[str] = sys.stdout
+"""Where events go; `main` makes it what was standard output."""
+
+_taken: set[str] = set()
+"""The URL, once this process has recorded there that it uploads."""
+
 
 class _Inbox:
     """The newest checkpoint that waits to be uploaded, and the best one."""
@@ -134,13 +140,6 @@ def _upload(
 def _say(event: str, **fields: Any) -> str:
     print(json.dumps({"event": event, **fields}), file=_events, flush=True)
     return event
-
-
-_events: IO[str] = sys.stdout
-"""Where events go; `main` makes it what was standard output."""
-
-_taken: set[str] = set()
-"""The URL, once this process has recorded there that it uploads."""
 
 
 if __name__ == "__main__":
