@@ -3,27 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from mjtrain import ActionTerm, AgentConfig, CommandTerm, EnvConfig, RobotConfig, TerrainConfig
-from mjtrain.mdp import (
-    command,
-    curriculum,
-    error,
-    events,
-    interval_event,
-    observation,
-    observations,
-    randomization,
-    refined,
-    reset_event,
-    reward,
-    rewards,
-    startup_event,
-    success,
-    termination,
-    terminations,
-    tracking,
-    truncation,
-)
+from mjtrain import ActionTerm, AgentConfig, CommandTerm, EnvConfig, RobotConfig, TerrainConfig, mdp
+from mjtrain.mdp import events, observations, randomization, rewards, terminations, tracking
 from mjtrain_tasks import quadruped_velocity
 from mjtrain_tasks.walking import BASE
 
@@ -70,29 +51,29 @@ def make_env(
         uniform_share: Fraction of episodes that start in any frame, and not where episodes fail.
     """
     actor = {
-        "targets": observation(tracking.motion_joint_targets, **_MOTION).replace(scale=0.5),
-        "anchor_position": observation(tracking.motion_anchor_pos_b, **_MOTION).replace(noise=0.01, scale=10.0),
-        "anchor_axes": observation(tracking.motion_anchor_ori_b, **_MOTION).replace(noise=0.02, scale=2.0),
-        "base_velocity": observation(observations.sensor, sensor="base_velocity").replace(noise=0.1, scale=2.0),
-        "turning": observation(observations.sensor, sensor="base_angular_velocity").replace(noise=0.2, scale=0.5),
-        "up": observation(observations.sensor, sensor="up").replace(noise=0.05),
-        "joint_positions": observation(observations.joint_pos_rel, joints=joints).replace(noise=0.01, scale=2.0),
-        "joint_velocities": observation(observations.joint_velocities, joints=joints).replace(noise=0.5, scale=0.1),
-        "last_action": observation(observations.last_action).replace(scale=0.5),
+        "targets": mdp.observation(tracking.motion_joint_targets, **_MOTION).replace(scale=0.5),
+        "anchor_position": mdp.observation(tracking.motion_anchor_pos_b, **_MOTION).replace(noise=0.01, scale=10.0),
+        "anchor_axes": mdp.observation(tracking.motion_anchor_ori_b, **_MOTION).replace(noise=0.02, scale=2.0),
+        "base_velocity": mdp.observation(observations.sensor, sensor="base_velocity").replace(noise=0.1, scale=2.0),
+        "turning": mdp.observation(observations.sensor, sensor="base_angular_velocity").replace(noise=0.2, scale=0.5),
+        "up": mdp.observation(observations.sensor, sensor="up").replace(noise=0.05),
+        "joint_positions": mdp.observation(observations.joint_pos_rel, joints=joints).replace(noise=0.01, scale=2.0),
+        "joint_velocities": mdp.observation(observations.joint_velocities, joints=joints).replace(noise=0.5, scale=0.1),
+        "last_action": mdp.observation(observations.last_action).replace(scale=0.5),
     }
-    privileged = {"bodies": observation(tracking.robot_body_pos_b, **_MOTION).replace(scale=3.0)}
+    privileged = {"bodies": mdp.observation(tracking.robot_body_pos_b, **_MOTION).replace(scale=3.0)}
     low = {"threshold": end_height_m, **_MOTION}
     terms = {
-        "time_out": truncation(terminations.time_out),
-        "clip_ended": truncation(tracking.motion_ended, **_MOTION),
-        "anchor_height": termination(tracking.bad_anchor_pos_z_only, threshold=height_m, **_MOTION),
-        "anchor_tilt": termination(tracking.bad_anchor_ori, threshold=tilt, **_MOTION),
-        "feet_height": termination(tracking.bad_motion_body_pos_z_only, bodies=feet, **low),
-        "far": termination(tracking.bad_anchor_pos, threshold=far_m, **_MOTION),
+        "time_out": mdp.truncation(terminations.time_out),
+        "clip_ended": mdp.truncation(tracking.motion_ended, **_MOTION),
+        "anchor_height": mdp.termination(tracking.bad_anchor_pos_z_only, threshold=height_m, **_MOTION),
+        "anchor_tilt": mdp.termination(tracking.bad_anchor_ori, threshold=tilt, **_MOTION),
+        "feet_height": mdp.termination(tracking.bad_motion_body_pos_z_only, bodies=feet, **low),
+        "far": mdp.termination(tracking.bad_anchor_pos, threshold=far_m, **_MOTION),
     }
     if hands:
-        terms["hands_height"] = termination(tracking.bad_motion_body_pos_z_only, bodies=hands, **low)
-    motion = command(
+        terms["hands_height"] = mdp.termination(tracking.bad_motion_body_pos_z_only, bodies=hands, **low)
+    motion = mdp.command(
         tracking.motion_command, file=str(file), anchor_body=anchor_body, bodies=bodies, uniform_share=uniform_share
     )
     return EnvConfig(
@@ -115,20 +96,28 @@ def make_env(
             "critic": {name: term.replace(noise=0.0) for name, term in actor.items()} | privileged,
         },
         rewards={
-            "anchor_position": reward(tracking.motion_global_anchor_position_error_exp, 1.0, std=distance_m, **_MOTION),
-            "anchor_orientation": reward(tracking.motion_global_anchor_orientation_error_exp, 0.5, std=0.3, **_MOTION),
-            "body_position": reward(tracking.motion_relative_body_position_error_exp, 1.0, std=distance_m, **_MOTION),
-            "body_orientation": reward(tracking.motion_relative_body_orientation_error_exp, 1.0, std=0.4, **_MOTION),
-            "body_velocity": reward(tracking.motion_global_body_linear_velocity_error_exp, 1.0, std=0.7, **_MOTION),
-            "body_turning": reward(tracking.motion_global_body_angular_velocity_error_exp, 1.0, std=3.0, **_MOTION),
-            "failed": reward(rewards.is_terminated, -50.0),  # -1 per failure
-            "action_rate": reward(rewards.action_rate, -0.02),
+            "anchor_position": mdp.reward(
+                tracking.motion_global_anchor_position_error_exp, 1.0, std=distance_m, **_MOTION
+            ),
+            "anchor_orientation": mdp.reward(
+                tracking.motion_global_anchor_orientation_error_exp, 0.5, std=0.3, **_MOTION
+            ),
+            "body_position": mdp.reward(
+                tracking.motion_relative_body_position_error_exp, 1.0, std=distance_m, **_MOTION
+            ),
+            "body_orientation": mdp.reward(
+                tracking.motion_relative_body_orientation_error_exp, 1.0, std=0.4, **_MOTION
+            ),
+            "body_velocity": mdp.reward(tracking.motion_global_body_linear_velocity_error_exp, 1.0, std=0.7, **_MOTION),
+            "body_turning": mdp.reward(tracking.motion_global_body_angular_velocity_error_exp, 1.0, std=3.0, **_MOTION),
+            "failed": mdp.reward(rewards.is_terminated, -50.0),  # -1 per failure
+            "action_rate": mdp.reward(rewards.action_rate, -0.02),
         },
         terminations=terms,
-        successes={"completed": success(tracking.motion_completed)},
+        successes={"completed": mdp.success(tracking.motion_completed)},
         events={
-            "friction": startup_event(randomization.friction, geoms=soles, sliding=(0.5, 1.2)),
-            "start": reset_event(
+            "friction": mdp.startup_event(randomization.friction, geoms=soles, sliding=(0.5, 1.2)),
+            "start": mdp.reset_event(
                 tracking.reset_to_motion,
                 xy=(-0.02, 0.02),
                 z=(0.0, 0.01),
@@ -139,27 +128,29 @@ def make_env(
                 position=(-0.05, 0.05),
                 **_MOTION,
             ),
-            "push": interval_event(events.push_by_setting_velocity, (2.0, 5.0), joint=BASE, linear=0.3, angular=0.3),
+            "push": mdp.interval_event(
+                events.push_by_setting_velocity, (2.0, 5.0), joint=BASE, linear=0.3, angular=0.3
+            ),
         },
-        curriculum={"sampling": curriculum(tracking.adaptive_sampling, **_MOTION)},
+        curriculum={"sampling": mdp.curriculum(tracking.adaptive_sampling, **_MOTION)},
     )
 
 
 def _start_and_follow(motion: CommandTerm, ends: tuple[str, ...]) -> CommandTerm:
     """Let episodes start where the motion is drawn, in evaluations at its first frame, and follow it from there."""
     errors = {
-        "mpkpe": error(tracking.mpkpe, "m", **_MOTION),
-        "r_mpkpe": error(tracking.r_mpkpe, "m", **_MOTION),
-        "joint_vel": error(tracking.joint_vel_error, "rad/s", **_MOTION),
-        "ee_pos": error(tracking.ee_pos_error, "m", bodies=ends, **_MOTION),
-        "ee_ori": error(tracking.ee_ori_error, "rad", bodies=ends, **_MOTION),
+        "mpkpe": mdp.error(tracking.mpkpe, "m", **_MOTION),
+        "r_mpkpe": mdp.error(tracking.r_mpkpe, "m", **_MOTION),
+        "joint_vel": mdp.error(tracking.joint_vel_error, "rad/s", **_MOTION),
+        "ee_pos": mdp.error(tracking.ee_pos_error, "m", bodies=ends, **_MOTION),
+        "ee_ori": mdp.error(tracking.ee_ori_error, "rad", bodies=ends, **_MOTION),
     }
     drawn = motion.replace(
         before_reset=True,
         evaluated_params={"sampling": "start"},
         errors={name: term.replace(settling_s=_STEP_S) for name, term in errors.items()},  # without the start itself
     )
-    return refined(drawn, tracking.follow_motion)
+    return mdp.refined(drawn, tracking.follow_motion)
 
 
 def make_agent() -> AgentConfig:

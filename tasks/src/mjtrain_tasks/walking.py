@@ -3,24 +3,8 @@
 from dataclasses import replace
 from typing import Any, TypedDict
 
-from mjtrain import CommandTerm, EnvConfig, EventTerm, ObservationTerm, TerrainConfig
-from mjtrain.mdp import (
-    command,
-    curriculum,
-    error,
-    events,
-    gait,
-    interval_event,
-    observation,
-    observations,
-    randomization,
-    refined,
-    reset_event,
-    startup_event,
-    terminations,
-    truncation,
-    velocity,
-)
+from mjtrain import CommandTerm, EnvConfig, EventTerm, ObservationTerm, TerrainConfig, mdp
+from mjtrain.mdp import events, gait, observations, randomization, terminations, velocity
 
 BASE = "base"
 
@@ -37,21 +21,21 @@ class Gait(TypedDict):
 
 def make_observations(joints: tuple[str, ...], schedule: Gait) -> dict[str, ObservationTerm]:
     """What the actor sees."""
-    clock = observation(
+    clock = mdp.observation(
         gait.clock,
         frequency_hz=schedule["frequency_hz"],
         command=schedule["command"],
         velocity_sensor=schedule["velocity_sensor"],
     )
     return {
-        "base_velocity": observation(observations.sensor, sensor="base_velocity").replace(noise=0.1, scale=2.0),
-        "turning": observation(observations.sensor, sensor="base_angular_velocity").replace(noise=0.2, scale=0.5),
-        "up": observation(observations.sensor, sensor="up").replace(noise=0.05),
-        "command": observation(observations.command, command="velocity").replace(scale=2.0),
+        "base_velocity": mdp.observation(observations.sensor, sensor="base_velocity").replace(noise=0.1, scale=2.0),
+        "turning": mdp.observation(observations.sensor, sensor="base_angular_velocity").replace(noise=0.2, scale=0.5),
+        "up": mdp.observation(observations.sensor, sensor="up").replace(noise=0.05),
+        "command": mdp.observation(observations.command, command="velocity").replace(scale=2.0),
         "clock": clock,
-        "joint_positions": observation(observations.joint_pos_rel, joints=joints).replace(noise=0.01, scale=2.0),
-        "joint_velocities": observation(observations.joint_velocities, joints=joints).replace(noise=0.5, scale=0.1),
-        "last_action": observation(observations.last_action).replace(scale=0.5),
+        "joint_positions": mdp.observation(observations.joint_pos_rel, joints=joints).replace(noise=0.01, scale=2.0),
+        "joint_velocities": mdp.observation(observations.joint_velocities, joints=joints).replace(noise=0.5, scale=0.1),
+        "last_action": mdp.observation(observations.last_action).replace(scale=0.5),
     }
 
 
@@ -64,16 +48,18 @@ def make_command(*, left: float, speed: float, turn: float, **drawn: Any) -> Com
         turn: Largest turning rate, in rad/s.
         **drawn: Further parameters of `velocity.velocity_command`.
     """
-    term = command(velocity.velocity_command, speed=speed, turn=turn, **drawn).replace(
+    term = mdp.command(velocity.velocity_command, speed=speed, turn=turn, **drawn).replace(
         resampling_s=(2.5, 5.0),
         errors={
-            "planar": error(velocity.lin_vel_xy_error, "m/s", command="velocity", sensor="base_velocity"),
-            "turn": error(velocity.ang_vel_z_error, "rad/s", command="velocity", sensor="base_angular_velocity"),
+            "planar": mdp.error(velocity.lin_vel_xy_error, "m/s", command="velocity", sensor="base_velocity"),
+            "turn": mdp.error(velocity.ang_vel_z_error, "rad/s", command="velocity", sensor="base_angular_velocity"),
         },
         controls={"ahead": (-speed, speed), "left": (-left, left), "turn": (-turn, turn)},
         steer=velocity.steer,
     )
-    return refined(term, velocity.approach, joint=BASE, gain=1.0, turn=turn, acceleration=2.0, turn_acceleration=4.0)
+    return mdp.refined(
+        term, velocity.approach, joint=BASE, gain=1.0, turn=turn, acceleration=2.0, turn_acceleration=4.0
+    )
 
 
 def make_events(
@@ -96,11 +82,13 @@ def make_events(
         pushed_every_s: Time between pushes.
     """
     return {
-        "friction": startup_event(randomization.friction, geoms=(feet,), sliding=(0.5, 1.2)),
-        "payload": startup_event(randomization.mass, bodies=(trunk,), factor=(0.9, 1.2)),
-        "center_of_mass": startup_event(randomization.center_of_mass, bodies=(trunk,), offset_m=(-center_m, center_m)),
-        "gains": startup_event(randomization.actuator_gains, actuators=(".*",), factor=(0.9, 1.1)),
-        "pose": reset_event(
+        "friction": mdp.startup_event(randomization.friction, geoms=(feet,), sliding=(0.5, 1.2)),
+        "payload": mdp.startup_event(randomization.mass, bodies=(trunk,), factor=(0.9, 1.2)),
+        "center_of_mass": mdp.startup_event(
+            randomization.center_of_mass, bodies=(trunk,), offset_m=(-center_m, center_m)
+        ),
+        "gains": mdp.startup_event(randomization.actuator_gains, actuators=(".*",), factor=(0.9, 1.1)),
+        "pose": mdp.reset_event(
             events.reset_root_state_uniform,
             joint=BASE,
             xy=(-0.5, 0.5),
@@ -109,8 +97,10 @@ def make_events(
             linear_velocity=(-0.3, 0.3),
             angular_velocity=(-0.3, 0.3),
         ),
-        "joints": reset_event(events.reset_joints_by_scale, joints=joints, factor=(0.85, 1.15)),
-        "push": interval_event(events.push_by_setting_velocity, pushed_every_s, joint=BASE, linear=0.5, angular=0.3),
+        "joints": mdp.reset_event(events.reset_joints_by_scale, joints=joints, factor=(0.85, 1.15)),
+        "push": mdp.interval_event(
+            events.push_by_setting_velocity, pushed_every_s, joint=BASE, linear=0.5, angular=0.3
+        ),
     }
 
 
@@ -130,13 +120,13 @@ def on_rough_ground(
         initial_levels: Bounds of the levels on which worlds begin.
         step: Levels that a world rises by.
     """
-    scan = observation(observations.height_scan, joint=BASE, x=ahead, y=(-0.3, 0.3, 5), offset=height_m)
+    scan = mdp.observation(observations.height_scan, joint=BASE, x=ahead, y=(-0.3, 0.3, 5), offset=height_m)
     scan = scan.replace(noise=0.02, clip=(-0.5, 0.5))
     # A robot that keeps its heading and its command can leave its patch, and so show that it masters it.
     term = env.commands["velocity"]
     term = term.replace(params={**term.params, "heading_fraction": 1.0}, resampling_s=(10.0, 10.0))
-    level = curriculum(velocity.terrain_level, joint=BASE, command="velocity", far_m=3.5, step=step)
-    edge = truncation(terminations.terrain_out_of_bounds, joint=BASE, margin_m=0.5)
+    level = mdp.curriculum(velocity.terrain_level, joint=BASE, command="velocity", far_m=3.5, step=step)
+    edge = mdp.truncation(terminations.terrain_out_of_bounds, joint=BASE, margin_m=0.5)
     return replace(
         env,
         robot=replace(env.robot, timestep=0.005),  # no quadruped learned to walk on it by 10 ms (docs/speedrun.md)
@@ -148,7 +138,7 @@ def on_rough_ground(
             "actor": {**env.observations["actor"], "height_scan": scan},
             "critic": {**env.observations["critic"], "height_scan": scan.replace(noise=0.0)},
         },
-        events={**env.events, "patch": reset_event(events.spawn_on_patch, joint=BASE, curriculum="terrain")},
+        events={**env.events, "patch": mdp.reset_event(events.spawn_on_patch, joint=BASE, curriculum="terrain")},
         curriculum={**env.curriculum, "terrain": level.replace(initial=initial_levels, bounds=(0.0, 9.0))},
         terminations={**env.terminations, "out_of_bounds": edge},
     )

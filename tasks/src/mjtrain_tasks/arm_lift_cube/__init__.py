@@ -11,25 +11,9 @@ from mjtrain import (
     SensorConfig,
     TaskConfig,
     WarpConfig,
+    mdp,
 )
-from mjtrain.mdp import (
-    command,
-    error,
-    events,
-    objects,
-    observation,
-    observations,
-    randomization,
-    reset_event,
-    reward,
-    rewards,
-    startup_event,
-    success,
-    targets,
-    termination,
-    terminations,
-    truncation,
-)
+from mjtrain.mdp import events, objects, observations, randomization, rewards, targets, terminations
 from mjtrain_tasks.arm_lift_cube.carrying import carried_near, grasped, lifted, pointing_down
 from mjtrain_tasks.models import ARM_GRIPPER
 
@@ -81,9 +65,9 @@ def make_env() -> EnvConfig:
             "fingers": ActionTerm(actuators=("fingers",), scale=0.03, offset=0.02),
         },
         commands={
-            "place": command(objects.place_command, **GOALS).replace(
+            "place": mdp.command(objects.place_command, **GOALS).replace(
                 resampling_s=(4.0, 4.0),
-                errors={"distance": error(objects.distance, "m", **PLACE).replace(settling_s=3.5)},
+                errors={"distance": mdp.error(objects.distance, "m", **PLACE).replace(settling_s=3.5)},
                 controls=GOALS,
                 steer=targets.steer,
                 is_pose=True,
@@ -91,39 +75,39 @@ def make_env() -> EnvConfig:
         },
         observations={
             "actor": {
-                "joint_positions": observation(observations.joint_pos_rel, joints=ARM_JOINTS),
-                "joint_velocities": observation(observations.joint_velocities, joints=ARM_JOINTS),
-                "opening": observation(observations.joint_pos, joint="left_finger"),
-                "cube_position": observation(objects.position_in, **CUBE_AT_TOOL),
-                "cube_orientation": observation(
+                "joint_positions": mdp.observation(observations.joint_pos_rel, joints=ARM_JOINTS),
+                "joint_velocities": mdp.observation(observations.joint_velocities, joints=ARM_JOINTS),
+                "opening": mdp.observation(observations.joint_pos, joint="left_finger"),
+                "cube_position": mdp.observation(objects.position_in, **CUBE_AT_TOOL),
+                "cube_orientation": mdp.observation(
                     objects.orientation_in, object="cube", orientation_sensor="tool_orientation"
                 ),
-                "cube_to_place": observation(objects.position_error, **PLACE),
-                "last_action": observation(observations.last_action),
+                "cube_to_place": mdp.observation(objects.position_error, **PLACE),
+                "last_action": mdp.observation(observations.last_action),
             }
         },
-        successes={"placed": success(objects.reached, command="place", object="cube", tolerance_m=0.02)},
+        successes={"placed": mdp.success(objects.reached, command="place", object="cube", tolerance_m=0.02)},
         rewards={
-            "reach": reward(objects.near_tool, 1.0, **CUBE_AT_TOOL, tolerance_m=0.1),
-            "grasp": reward(grasped, 1.0, sensors=("left_tip_on_cube", "right_tip_on_cube")),
-            "lift": reward(lifted, 2.0, **CARRIED, height_m=LIFTED_M),
-            "near": reward(carried_near, 8.0, command="place", **CARRIED, height_m=LIFTED_M, tolerance_m=0.2),
-            "exact": reward(carried_near, 5.0, command="place", **CARRIED, height_m=LIFTED_M, tolerance_m=0.03),
-            "down": reward(pointing_down, 1.0, orientation_sensor="tool_orientation"),
-            "leaning": reward(rewards.undesired_contacts, -2.0, sensors=(".*_on_ground",)),
-            "action_rate": reward(rewards.action_rate, -0.01),
-            "speed": reward(rewards.joint_speed, -0.005, joints=ARM_JOINTS),
+            "reach": mdp.reward(objects.near_tool, 1.0, **CUBE_AT_TOOL, tolerance_m=0.1),
+            "grasp": mdp.reward(grasped, 1.0, sensors=("left_tip_on_cube", "right_tip_on_cube")),
+            "lift": mdp.reward(lifted, 2.0, **CARRIED, height_m=LIFTED_M),
+            "near": mdp.reward(carried_near, 8.0, command="place", **CARRIED, height_m=LIFTED_M, tolerance_m=0.2),
+            "exact": mdp.reward(carried_near, 5.0, command="place", **CARRIED, height_m=LIFTED_M, tolerance_m=0.03),
+            "down": mdp.reward(pointing_down, 1.0, orientation_sensor="tool_orientation"),
+            "leaning": mdp.reward(rewards.undesired_contacts, -2.0, sensors=(".*_on_ground",)),
+            "action_rate": mdp.reward(rewards.action_rate, -0.01),
+            "speed": mdp.reward(rewards.joint_speed, -0.005, joints=ARM_JOINTS),
         },
         terminations={
-            "time_out": truncation(terminations.time_out),
-            "strayed": termination(objects.strayed, **CUBE_AT_TOOL, beyond_m=0.5),
+            "time_out": mdp.truncation(terminations.time_out),
+            "strayed": mdp.termination(objects.strayed, **CUBE_AT_TOOL, beyond_m=0.5),
         },
         events={
-            "mass": startup_event(randomization.mass, bodies=("cube",), factor=(0.8, 1.25)),
-            "friction": startup_event(randomization.friction, geoms=(".*_tip",), sliding=(0.8, 1.2)),
-            "arm": reset_event(events.reset_joints_by_scale, joints=ARM_JOINTS, factor=(0.95, 1.05)),
-            "cube_place": reset_event(objects.reset_place, object="cube", **START),
-            "cube_yaw": reset_event(events.reset_root_state_uniform, joint="cube", yaw=(-0.7854, 0.7854)),
+            "mass": mdp.startup_event(randomization.mass, bodies=("cube",), factor=(0.8, 1.25)),
+            "friction": mdp.startup_event(randomization.friction, geoms=(".*_tip",), sliding=(0.8, 1.2)),
+            "arm": mdp.reset_event(events.reset_joints_by_scale, joints=ARM_JOINTS, factor=(0.95, 1.05)),
+            "cube_place": mdp.reset_event(objects.reset_place, object="cube", **START),
+            "cube_yaw": mdp.reset_event(events.reset_root_state_uniform, joint="cube", yaw=(-0.7854, 0.7854)),
         },
     )
 

@@ -9,21 +9,9 @@ from mjtrain import (
     PpoConfig,
     TaskConfig,
     WarmStartConfig,
+    mdp,
 )
-from mjtrain.mdp import (
-    command,
-    controller,
-    error,
-    events,
-    observation,
-    observations,
-    reach,
-    reset_event,
-    reward,
-    rewards,
-    terminations,
-    truncation,
-)
+from mjtrain.mdp import events, observations, reach, rewards, terminations
 from mjtrain_tasks.models import ARM
 
 JOINTS = (".*",)
@@ -55,11 +43,11 @@ def make_env() -> EnvConfig:
         episode_length_s=6.0,
         actions={"joints": ActionTerm(actuators=JOINTS, scale=0.5, from_home=True, clip=(-6.0, 6.0))},
         commands={
-            "pose": command(reach.pose_command, **POSES).replace(
+            "pose": mdp.command(reach.pose_command, **POSES).replace(
                 resampling_s=(3.0, 3.0),
                 errors={
-                    "distance": error(reach.distance, "m", **TOOL_POSITION).replace(settling_s=2.5),
-                    "angle": error(reach.angle, "rad", **TOOL_ORIENTATION).replace(settling_s=2.5),
+                    "distance": mdp.error(reach.distance, "m", **TOOL_POSITION).replace(settling_s=2.5),
+                    "angle": mdp.error(reach.angle, "rad", **TOOL_ORIENTATION).replace(settling_s=2.5),
                 },
                 controls=POSES,
                 steer=reach.steer,
@@ -68,31 +56,31 @@ def make_env() -> EnvConfig:
         },
         observations={
             "actor": {
-                "joint_positions": observation(observations.joint_pos_rel, joints=JOINTS).replace(noise=0.005),
-                "joint_velocities": observation(observations.joint_velocities, joints=JOINTS).replace(noise=0.02),
-                "pose": observation(observations.command, command="pose"),
-                "position_error": observation(reach.position_error, **TOOL_POSITION),
-                "orientation_error": observation(reach.orientation_error, **TOOL_ORIENTATION),
-                "last_action": observation(observations.last_action),
+                "joint_positions": mdp.observation(observations.joint_pos_rel, joints=JOINTS).replace(noise=0.005),
+                "joint_velocities": mdp.observation(observations.joint_velocities, joints=JOINTS).replace(noise=0.02),
+                "pose": mdp.observation(observations.command, command="pose"),
+                "position_error": mdp.observation(reach.position_error, **TOOL_POSITION),
+                "orientation_error": mdp.observation(reach.orientation_error, **TOOL_ORIENTATION),
+                "last_action": mdp.observation(observations.last_action),
             }
         },
         rewards={
-            "near": reward(reach.near_position, 1.0, **TOOL_POSITION, tolerance_m=0.2),
-            "exact": reward(reach.near_position, 2.0, **TOOL_POSITION, tolerance_m=0.03),
-            "orientation": reward(reach.near_orientation, 1.0, **TOOL_ORIENTATION, tolerance=0.5),
-            "action_rate": reward(rewards.action_rate, -0.02),
-            "speed": reward(rewards.joint_speed, -0.005, joints=JOINTS),
+            "near": mdp.reward(reach.near_position, 1.0, **TOOL_POSITION, tolerance_m=0.2),
+            "exact": mdp.reward(reach.near_position, 2.0, **TOOL_POSITION, tolerance_m=0.03),
+            "orientation": mdp.reward(reach.near_orientation, 1.0, **TOOL_ORIENTATION, tolerance=0.5),
+            "action_rate": mdp.reward(rewards.action_rate, -0.02),
+            "speed": mdp.reward(rewards.joint_speed, -0.005, joints=JOINTS),
         },
-        terminations={"time_out": truncation(terminations.time_out)},
+        terminations={"time_out": mdp.truncation(terminations.time_out)},
         controllers={
-            "inverse_kinematics": controller(
+            "inverse_kinematics": mdp.controller(
                 reach.inverse_kinematics,
                 command="pose",
                 position_sensor="tool_position",
                 orientation_sensor="tool_orientation",
             )
         },
-        events={"joints": reset_event(events.reset_joints_by_scale, joints=JOINTS, factor=(0.8, 1.2))},
+        events={"joints": mdp.reset_event(events.reset_joints_by_scale, joints=JOINTS, factor=(0.8, 1.2))},
     )
 
 

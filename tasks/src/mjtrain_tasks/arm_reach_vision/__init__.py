@@ -16,20 +16,9 @@ from mjtrain import (
     RobotConfig,
     SensorConfig,
     TaskConfig,
+    mdp,
 )
-from mjtrain.mdp import (
-    command,
-    error,
-    events,
-    observation,
-    observations,
-    reach,
-    reset_event,
-    reward,
-    rewards,
-    terminations,
-    truncation,
-)
+from mjtrain.mdp import events, observations, reach, rewards, terminations
 from mjtrain_tasks.models import ARM
 
 ARM_JOINTS = ("shoulder_.*", "elbow", "wrist_.*")
@@ -83,30 +72,30 @@ def make_env() -> EnvConfig:
         cameras={"scene": CameraConfig(width=48, height=48, streams=("rgb", "depth"), far_m=2.0)},
         actions={"joints": ActionTerm(actuators=ARM_JOINTS, scale=0.5, from_home=True, clip=(-6.0, 6.0))},
         commands={
-            "ball": command(observations.sensor, sensor="ball_position").replace(
-                errors={"distance": error(reach.distance, "m", **TOOL).replace(settling_s=2.0)}
+            "ball": mdp.command(observations.sensor, sensor="ball_position").replace(
+                errors={"distance": mdp.error(reach.distance, "m", **TOOL).replace(settling_s=2.0)}
             )
         },
         observations={
-            "image": {"scene": observation(observations.camera, camera="scene")},
+            "image": {"scene": mdp.observation(observations.camera, camera="scene")},
             "joints": {
-                "joint_positions": observation(observations.joint_pos_rel, joints=ARM_JOINTS),
-                "joint_velocities": observation(observations.joint_velocities, joints=ARM_JOINTS),
-                "last_action": observation(observations.last_action),
+                "joint_positions": mdp.observation(observations.joint_pos_rel, joints=ARM_JOINTS),
+                "joint_velocities": mdp.observation(observations.joint_velocities, joints=ARM_JOINTS),
+                "last_action": mdp.observation(observations.last_action),
             },
-            "ball": {"position_error": observation(reach.position_error, **TOOL)},
+            "ball": {"position_error": mdp.observation(reach.position_error, **TOOL)},
         },
         rewards={
-            "near": reward(reach.near_position, 1.0, **TOOL, tolerance_m=0.2),
-            "exact": reward(reach.near_position, 2.0, **TOOL, tolerance_m=0.04),
-            "action_rate": reward(rewards.action_rate, -0.02),
-            "speed": reward(rewards.joint_speed, -0.005, joints=ARM_JOINTS),
+            "near": mdp.reward(reach.near_position, 1.0, **TOOL, tolerance_m=0.2),
+            "exact": mdp.reward(reach.near_position, 2.0, **TOOL, tolerance_m=0.04),
+            "action_rate": mdp.reward(rewards.action_rate, -0.02),
+            "speed": mdp.reward(rewards.joint_speed, -0.005, joints=ARM_JOINTS),
         },
-        terminations={"time_out": truncation(terminations.time_out)},
+        terminations={"time_out": mdp.truncation(terminations.time_out)},
         events={
-            "arm": reset_event(events.reset_joints_by_scale, joints=ARM_JOINTS, factor=(0.9, 1.1)),
+            "arm": mdp.reset_event(events.reset_joints_by_scale, joints=ARM_JOINTS, factor=(0.9, 1.1)),
             **{
-                joint: reset_event(
+                joint: mdp.reset_event(
                     events.reset_joints_by_offset,
                     joint=joint,
                     position=(0.5 * (low - high), 0.5 * (high - low)),

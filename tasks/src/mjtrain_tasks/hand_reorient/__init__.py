@@ -12,24 +12,9 @@ from mjtrain import (
     PpoConfig,
     TaskConfig,
     WarpConfig,
+    mdp,
 )
-from mjtrain.mdp import (
-    command,
-    error,
-    events,
-    objects,
-    observation,
-    observations,
-    randomization,
-    reset_event,
-    reward,
-    rewards,
-    startup_event,
-    success,
-    termination,
-    terminations,
-    truncation,
-)
+from mjtrain.mdp import events, objects, observations, randomization, rewards, terminations
 from mjtrain_tasks.hand_reorient.progress import orientation, progress
 from mjtrain_tasks.models import HAND
 
@@ -61,21 +46,21 @@ def make_env() -> EnvConfig:
     """
     goal = {"command": "goal", "object": CUBE}
     state = {
-        "joint_positions": observation(observations.joint_pos_rel, joints=JOINTS).replace(noise=0.01, scale=2.0),
-        "joint_velocities": observation(observations.joint_velocities, joints=JOINTS).replace(noise=0.2, scale=0.2),
-        "fingertips": observation(observations.sensors, sensors=TIPS).replace(noise=0.002, scale=20.0),
-        "cube_position": observation(objects.position_in, object=CUBE, position_sensor=PALM).replace(
+        "joint_positions": mdp.observation(observations.joint_pos_rel, joints=JOINTS).replace(noise=0.01, scale=2.0),
+        "joint_velocities": mdp.observation(observations.joint_velocities, joints=JOINTS).replace(noise=0.2, scale=0.2),
+        "fingertips": mdp.observation(observations.sensors, sensors=TIPS).replace(noise=0.002, scale=20.0),
+        "cube_position": mdp.observation(objects.position_in, object=CUBE, position_sensor=PALM).replace(
             noise=0.003, scale=30.0
         ),
-        "cube_orientation": observation(objects.cube_orientation_in, object=CUBE).replace(noise=0.02),
-        "cube_velocity": observation(objects.linear_velocity_in, object=CUBE).replace(noise=0.02, scale=5.0),
-        "cube_turning": observation(objects.angular_velocity_in, object=CUBE).replace(noise=0.1, scale=0.3),
-        "rotation_to_goal": observation(objects.remaining_rotation, **goal).replace(noise=0.02),
-        "axis_to_goal": observation(objects.orientation_error, **goal).replace(noise=0.02),
-        "targets": observation(observations.ctrl_rel),
-        "last_action": observation(observations.last_action).replace(clip=(-1.0, 1.0)),
+        "cube_orientation": mdp.observation(objects.cube_orientation_in, object=CUBE).replace(noise=0.02),
+        "cube_velocity": mdp.observation(objects.linear_velocity_in, object=CUBE).replace(noise=0.02, scale=5.0),
+        "cube_turning": mdp.observation(objects.angular_velocity_in, object=CUBE).replace(noise=0.1, scale=0.3),
+        "rotation_to_goal": mdp.observation(objects.remaining_rotation, **goal).replace(noise=0.02),
+        "axis_to_goal": mdp.observation(objects.orientation_error, **goal).replace(noise=0.02),
+        "targets": mdp.observation(observations.ctrl_rel),
+        "last_action": mdp.observation(observations.last_action).replace(clip=(-1.0, 1.0)),
     }
-    privileged = {"touch": observation(observations.sensors, sensors=TOUCHES).replace(scale=0.3, clip=(0.0, 3.0))}
+    privileged = {"touch": mdp.observation(observations.sensors, sensors=TOUCHES).replace(scale=0.3, clip=(0.0, 3.0))}
     return EnvConfig(
         robot=str(HAND),
         warp=WarpConfig(nconmax=48, njmax=192),  # 16 and 78 by benchmarks/buffers.py, and the guess is 64 rows
@@ -90,42 +75,44 @@ def make_env() -> EnvConfig:
             "thumb_roll": ActionTerm(actuators=("THJ3",), scale=0.05, **MOTORS),
         },
         commands={
-            "goal": command(objects.orientation_command).replace(
+            "goal": mdp.command(objects.orientation_command).replace(
                 resampling_s=(1000.0, 1000.0),
                 resample_on="goal",
-                errors={"angle": error(objects.angle, "rad", **goal)},
+                errors={"angle": mdp.error(objects.angle, "rad", **goal)},
                 steer=objects.steer_orientation,
                 controls={"roll": (-3.14, 3.14), "pitch": (-1.57, 1.57), "yaw": (-3.14, 3.14)},
                 is_pose=True,
                 object=CUBE,
             ),
-            "before": command(orientation, object=CUBE).replace(resampling_s=(0.0, 0.0)),
+            "before": mdp.command(orientation, object=CUBE).replace(resampling_s=(0.0, 0.0)),
         },
         successes={
-            "goal": success(objects.reached, command="goal", object=CUBE, tolerance=TOLERANCE).replace(measure="count")
+            "goal": mdp.success(objects.reached, command="goal", object=CUBE, tolerance=TOLERANCE).replace(
+                measure="count"
+            )
         },
         observations={
             "actor": state,
             "critic": {name: term.replace(noise=0.0) for name, term in state.items()} | privileged,
         },
         rewards={
-            "progress": reward(progress, 1.0, **goal, before="before"),
-            "goal": reward(rewards.is_successful, 12.5, success="goal"),  # 1 per goal
-            "dropped": reward(rewards.is_terminated, -3.125),  # -0.25 per drop
-            "action_rate": reward(rewards.action_rate, -0.0005),
-            "speed": reward(rewards.joint_speed, -0.00005, joints=JOINTS),
+            "progress": mdp.reward(progress, 1.0, **goal, before="before"),
+            "goal": mdp.reward(rewards.is_successful, 12.5, success="goal"),  # 1 per goal
+            "dropped": mdp.reward(rewards.is_terminated, -3.125),  # -0.25 per drop
+            "action_rate": mdp.reward(rewards.action_rate, -0.0005),
+            "speed": mdp.reward(rewards.joint_speed, -0.00005, joints=JOINTS),
         },
         terminations={
-            "time_out": truncation(terminations.time_out),
-            "goal_time_out": truncation(terminations.success_time_out, success="goal", after_s=8.0),
-            "dropped": termination(objects.strayed, object=CUBE, position_sensor=PALM, beyond_m=0.1),
+            "time_out": mdp.truncation(terminations.time_out),
+            "goal_time_out": mdp.truncation(terminations.success_time_out, success="goal", after_s=8.0),
+            "dropped": mdp.termination(objects.strayed, object=CUBE, position_sensor=PALM, beyond_m=0.1),
         },
         events={
-            "friction": startup_event(randomization.friction, geoms=("cube",), sliding=(0.8, 1.2)),
-            "mass": startup_event(randomization.mass, bodies=("cube",), factor=(0.8, 1.2)),
-            "gains": startup_event(randomization.actuator_gains, actuators=(".*",), factor=(0.9, 1.1)),
-            "place": reset_event(events.reset_root_state_uniform, joint=CUBE, xy=(-0.01, 0.01), z=(0.02, 0.03)),
-            "orientation": reset_event(objects.reset_orientation, object=CUBE),
+            "friction": mdp.startup_event(randomization.friction, geoms=("cube",), sliding=(0.8, 1.2)),
+            "mass": mdp.startup_event(randomization.mass, bodies=("cube",), factor=(0.8, 1.2)),
+            "gains": mdp.startup_event(randomization.actuator_gains, actuators=(".*",), factor=(0.9, 1.1)),
+            "place": mdp.reset_event(events.reset_root_state_uniform, joint=CUBE, xy=(-0.01, 0.01), z=(0.02, 0.03)),
+            "orientation": mdp.reset_event(objects.reset_orientation, object=CUBE),
         },
     )
 

@@ -2,22 +2,18 @@
 
 from dataclasses import replace
 
-from mjtrain import ActionTerm, AgentConfig, EnvConfig, MirrorConfig, RewardTerm, RobotConfig, TaskConfig, TerrainConfig
-from mjtrain.mdp import (
-    curriculum,
-    gait,
-    observation,
-    observations,
-    randomization,
-    reward,
-    rewards,
-    root,
-    startup_event,
-    termination,
-    terminations,
-    truncation,
-    velocity,
+from mjtrain import (
+    ActionTerm,
+    AgentConfig,
+    EnvConfig,
+    MirrorConfig,
+    RewardTerm,
+    RobotConfig,
+    TaskConfig,
+    TerrainConfig,
+    mdp,
 )
+from mjtrain.mdp import gait, observations, randomization, rewards, root, terminations, velocity
 from mjtrain_tasks import quadruped_velocity
 from mjtrain_tasks.models import HUMANOID
 from mjtrain_tasks.walking import BASE, Gait, make_command, make_events, make_observations, on_rough_ground
@@ -57,8 +53,8 @@ def make_flat_29dof() -> TaskConfig:
     """Humanoid-Velocity-Flat with all 29 joints: arms and waist move too, and are kept near their default pose."""
     task = make_flat()
     posture = {
-        "arms": reward(rewards.joint_deviation, -0.5, joints=(".*_(shoulder|elbow|wrist)_.*",)),
-        "waist": reward(rewards.joint_deviation, -2.0, joints=("waist_.*",)),
+        "arms": mdp.reward(rewards.joint_deviation, -0.5, joints=(".*_(shoulder|elbow|wrist)_.*",)),
+        "waist": mdp.reward(rewards.joint_deviation, -2.0, joints=("waist_.*",)),
     }
     robot = replace(task.env.robot, locked_joints=())
     return replace(task, env=replace(task.env, robot=robot, rewards=task.env.rewards | posture))
@@ -89,8 +85,8 @@ def for_robot(env: EnvConfig) -> EnvConfig:
     biased = positions.replace(params={**positions.params, "biased": True})
     gains, bias = (0.9, 1.1), (-0.015, 0.015)
     randomised = {
-        "gains": startup_event(randomization.actuator_gains, actuators=(".*",), factor=gains, kv_factor=gains),
-        "encoders": startup_event(randomization.encoder_bias, joints=JOINTS, bias=bias),
+        "gains": mdp.startup_event(randomization.actuator_gains, actuators=(".*",), factor=gains, kv_factor=gains),
+        "encoders": mdp.startup_event(randomization.encoder_bias, joints=JOINTS, bias=bias),
     }
     return replace(
         env,
@@ -119,9 +115,9 @@ def make_env() -> EnvConfig:
     """The MDP on flat ground: 50 env steps per second, 20 s per episode unless the robot falls."""
     state = make_observations(JOINTS, WALK)
     privileged = {
-        "foot_contacts": observation(observations.sensors, sensors=FOOT_CONTACTS).replace(scale=0.003),
-        "foot_heights": observation(gait.foot_heights, sensors=FOOT_POSITIONS).replace(scale=10.0),
-        "foot_velocities": observation(observations.sensors, sensors=FOOT_VELOCITIES).replace(scale=0.5),
+        "foot_contacts": mdp.observation(observations.sensors, sensors=FOOT_CONTACTS).replace(scale=0.003),
+        "foot_heights": mdp.observation(gait.foot_heights, sensors=FOOT_POSITIONS).replace(scale=10.0),
+        "foot_velocities": mdp.observation(observations.sensors, sensors=FOOT_VELOCITIES).replace(scale=0.5),
     }
     return EnvConfig(
         # 10 ms per physics step: half the physics of 5 ms, in which the policies are judged (docs/humanoid.md).
@@ -147,9 +143,9 @@ def make_env() -> EnvConfig:
         },
         rewards=make_rewards(),
         terminations={
-            "time_out": truncation(terminations.time_out),
-            "tilted": termination(root.bad_orientation, joint=BASE, limit=1.0),
-            "low": termination(terminations.root_height_below_minimum, joint=BASE, height_m=0.45),
+            "time_out": mdp.truncation(terminations.time_out),
+            "tilted": mdp.termination(root.bad_orientation, joint=BASE, limit=1.0),
+            "low": mdp.termination(terminations.root_height_below_minimum, joint=BASE, height_m=0.45),
         },
         events=make_events(
             JOINTS,
@@ -161,7 +157,7 @@ def make_env() -> EnvConfig:
         ),
         curriculum={
             # Commands become faster where a robot steps as it should: it would also earn much by standing still.
-            "speed": curriculum(velocity.command_level, reward="keep_step", full=4.0, share=0.8, step=0.25)
+            "speed": mdp.curriculum(velocity.command_level, reward="keep_step", full=4.0, share=0.8, step=0.25)
         },
     )
 
@@ -169,15 +165,15 @@ def make_env() -> EnvConfig:
 def make_rewards() -> dict[str, RewardTerm]:
     """Track the command, keep to the schedule of the feet, and neither lean, slip, sprawl nor fall."""
     return {
-        "track_planar": reward(
+        "track_planar": mdp.reward(
             velocity.track_lin_vel_xy, 3.0, command="velocity", sensor="base_velocity", tolerance=0.3
         ),
-        "track_turn": reward(
+        "track_turn": mdp.reward(
             velocity.track_ang_vel_z, 1.5, command="velocity", sensor="base_angular_velocity", tolerance=0.5
         ),
-        "keep_step": reward(gait.feet_gait, 4.0, contact_sensors=FOOT_CONTACTS, **WALK),
-        "unload": reward(gait.swing_load, -5.0, contact_sensors=FOOT_CONTACTS, load_n=WEIGHT_N / 2, **WALK),
-        "lift_feet": reward(
+        "keep_step": mdp.reward(gait.feet_gait, 4.0, contact_sensors=FOOT_CONTACTS, **WALK),
+        "unload": mdp.reward(gait.swing_load, -5.0, contact_sensors=FOOT_CONTACTS, load_n=WEIGHT_N / 2, **WALK),
+        "lift_feet": mdp.reward(
             gait.feet_clearance,
             4.0,
             position_sensors=FOOT_POSITIONS,
@@ -186,7 +182,7 @@ def make_rewards() -> dict[str, RewardTerm]:
             tolerance_m=0.05,
             **WALK,
         ),
-        "bend_legs": reward(
+        "bend_legs": mdp.reward(
             gait.swing_posture,
             3.0,
             joints=(".*_(hip_pitch|knee|ankle_pitch)_joint",),
@@ -194,17 +190,17 @@ def make_rewards() -> dict[str, RewardTerm]:
             tolerance=0.6,
             **WALK,
         ),
-        "failed": reward(rewards.is_terminated, -250.0),  # -5 per fall
-        "vertical_speed": reward(velocity.lin_vel_z, -0.5, sensor="base_velocity"),
-        "rocking": reward(velocity.ang_vel_xy, -0.05, sensor="base_angular_velocity"),
-        "leaning": reward(velocity.flat_orientation, -5.0, sensor="up"),
-        "posture": reward(rewards.joint_deviation, -1.0, joints=(".*_hip_(roll|yaw)_joint", ".*_ankle_roll_joint")),
-        "limits": reward(rewards.joint_pos_limits, -1.0, joints=JOINTS),
-        "slip": reward(gait.feet_slide, -0.2, contact_sensors=FOOT_CONTACTS, velocity_sensors=FOOT_VELOCITIES),
-        "landing": reward(rewards.sensors_squared, -5e-7, sensors=FOOT_CONTACTS),
-        "crossing": reward(rewards.undesired_contacts, -1.0, sensors=(".*_crossing",)),
-        "torque": reward(rewards.sensors_squared, -1e-5, sensors=(".*_torque",)),
-        "action_rate": reward(rewards.action_rate, -0.02),
+        "failed": mdp.reward(rewards.is_terminated, -250.0),  # -5 per fall
+        "vertical_speed": mdp.reward(velocity.lin_vel_z, -0.5, sensor="base_velocity"),
+        "rocking": mdp.reward(velocity.ang_vel_xy, -0.05, sensor="base_angular_velocity"),
+        "leaning": mdp.reward(velocity.flat_orientation, -5.0, sensor="up"),
+        "posture": mdp.reward(rewards.joint_deviation, -1.0, joints=(".*_hip_(roll|yaw)_joint", ".*_ankle_roll_joint")),
+        "limits": mdp.reward(rewards.joint_pos_limits, -1.0, joints=JOINTS),
+        "slip": mdp.reward(gait.feet_slide, -0.2, contact_sensors=FOOT_CONTACTS, velocity_sensors=FOOT_VELOCITIES),
+        "landing": mdp.reward(rewards.sensors_squared, -5e-7, sensors=FOOT_CONTACTS),
+        "crossing": mdp.reward(rewards.undesired_contacts, -1.0, sensors=(".*_crossing",)),
+        "torque": mdp.reward(rewards.sensors_squared, -1e-5, sensors=(".*_torque",)),
+        "action_rate": mdp.reward(rewards.action_rate, -0.02),
     }
 
 

@@ -16,19 +16,9 @@ from mjtrain import (
     TerrainConfig,
     WarmStartConfig,
     WarpConfig,
+    mdp,
 )
-from mjtrain.mdp import (
-    controller,
-    gait,
-    observation,
-    observations,
-    reward,
-    rewards,
-    termination,
-    terminations,
-    truncation,
-    velocity,
-)
+from mjtrain.mdp import gait, observations, rewards, terminations, velocity
 from mjtrain_tasks.models import QUADRUPED
 from mjtrain_tasks.walking import Gait, make_command, make_events, make_observations, on_rough_ground
 
@@ -90,8 +80,8 @@ def make_env() -> EnvConfig:
     """The MDP on flat ground: 50 env steps per second, 20 s per episode unless the robot falls."""
     state = make_observations(JOINTS, TROT)
     privileged = {
-        "foot_contacts": observation(observations.sensors, sensors=FOOT_CONTACTS).replace(scale=0.02),
-        "foot_heights": observation(gait.foot_heights, sensors=FOOT_POSITIONS).replace(scale=10.0),
+        "foot_contacts": mdp.observation(observations.sensors, sensors=FOOT_CONTACTS).replace(scale=0.02),
+        "foot_heights": mdp.observation(gait.foot_heights, sensors=FOOT_POSITIONS).replace(scale=10.0),
     }
     return EnvConfig(
         # 10 ms per physics step: half the physics of 5 ms, in which the policies do as well (docs/speedrun.md).
@@ -108,14 +98,14 @@ def make_env() -> EnvConfig:
             "critic": {name: term.replace(noise=0.0) for name, term in state.items()} | privileged,
         },
         rewards={
-            "track_planar": reward(
+            "track_planar": mdp.reward(
                 velocity.track_lin_vel_xy, 3.0, command="velocity", sensor="base_velocity", tolerance=0.4
             ),
-            "track_turn": reward(
+            "track_turn": mdp.reward(
                 velocity.track_ang_vel_z, 3.0, command="velocity", sensor="base_angular_velocity", tolerance=0.5
             ),
-            "keep_step": reward(gait.feet_gait, 1.0, contact_sensors=FOOT_CONTACTS, **TROT),
-            "lift_feet": reward(
+            "keep_step": mdp.reward(gait.feet_gait, 1.0, contact_sensors=FOOT_CONTACTS, **TROT),
+            "lift_feet": mdp.reward(
                 gait.feet_clearance,
                 1.0,
                 position_sensors=FOOT_POSITIONS,
@@ -124,23 +114,23 @@ def make_env() -> EnvConfig:
                 tolerance_m=0.06,
                 **TROT,
             ),
-            "failed": reward(rewards.is_terminated, -250.0),  # -5 per fall
-            "vertical_speed": reward(velocity.lin_vel_z, -1.0, sensor="base_velocity"),
-            "rocking": reward(velocity.ang_vel_xy, -0.05, sensor="base_angular_velocity"),
-            "leaning": reward(velocity.flat_orientation, -2.0, sensor="up"),
-            "posture": reward(rewards.joint_deviation, -0.3, joints=(".*_hip",)),
-            "slip": reward(gait.feet_slide, -0.1, contact_sensors=FOOT_CONTACTS, velocity_sensors=FOOT_VELOCITIES),
-            "knees": reward(rewards.undesired_contacts, -1.0, sensors=(".*_knee_contact",)),
-            "torque": reward(rewards.sensors_squared, -2e-4, sensors=(".*_torque",)),
-            "action_rate": reward(rewards.action_rate, -0.02),
+            "failed": mdp.reward(rewards.is_terminated, -250.0),  # -5 per fall
+            "vertical_speed": mdp.reward(velocity.lin_vel_z, -1.0, sensor="base_velocity"),
+            "rocking": mdp.reward(velocity.ang_vel_xy, -0.05, sensor="base_angular_velocity"),
+            "leaning": mdp.reward(velocity.flat_orientation, -2.0, sensor="up"),
+            "posture": mdp.reward(rewards.joint_deviation, -0.3, joints=(".*_hip",)),
+            "slip": mdp.reward(gait.feet_slide, -0.1, contact_sensors=FOOT_CONTACTS, velocity_sensors=FOOT_VELOCITIES),
+            "knees": mdp.reward(rewards.undesired_contacts, -1.0, sensors=(".*_knee_contact",)),
+            "torque": mdp.reward(rewards.sensors_squared, -2e-4, sensors=(".*_torque",)),
+            "action_rate": mdp.reward(rewards.action_rate, -0.02),
         },
         terminations={
-            "time_out": truncation(terminations.time_out),
-            "fallen": termination(terminations.illegal_contact, sensors=("trunk_contact",)),
-            "tilted": termination(terminations.bad_orientation, sensor="up", limit=1.2),
+            "time_out": mdp.truncation(terminations.time_out),
+            "fallen": mdp.termination(terminations.illegal_contact, sensors=("trunk_contact",)),
+            "tilted": mdp.termination(terminations.bad_orientation, sensor="up", limit=1.2),
         },
         controllers={
-            "trot": controller(gait.stepping, position_sensors=FOOT_POSITIONS, height_m=0.1, turn_gain=1.7, **TROT)
+            "trot": mdp.controller(gait.stepping, position_sensors=FOOT_POSITIONS, height_m=0.1, turn_gain=1.7, **TROT)
         },
         events=make_events(
             JOINTS, feet=".*_foot", trunk="trunk", center_m=0.02, above_m=(0.04, 0.06), pushed_every_s=(8.0, 12.0)
