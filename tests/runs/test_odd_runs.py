@@ -53,6 +53,11 @@ def test_a_broken_record_of_the_best_checkpoint_is_none(content: bytes) -> None:
     assert parse_best(content) is None
 
 
+@pytest.mark.parametrize("value", ["NaN", '"1"', "null", "[1]", pytest.param("1" * 400, id="huge")])
+def test_a_best_checkpoint_without_a_number_is_none(value: str) -> None:
+    assert parse_best(f'{{"metric": "mean_reward", "value": {value}, "iteration": 1}}'.encode()) is None
+
+
 @pytest.mark.parametrize("line", BROKEN.values(), ids=list(BROKEN))
 def test_a_broken_line_is_skipped_counted_and_said(
     tmp_path: Path, line: bytes, capsys: pytest.CaptureFixture[str]
@@ -262,6 +267,24 @@ def test_settings_of_another_type_are_a_line(tmp_path: Path, name: str, value: o
     task = load_task("Cartpole-Balance")
     save_params(run_dir, env=to_plain(task.env), agent={**to_plain(task.agent), name: value})
     with pytest.raises(RequestError, match=f"^{run_dir}/params: {words}"):
+        read_run(run_dir)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty$"),
+        (b"\xff\xfe\xfa", "is not valid YAML"),
+        (b"rsl_rl", "holds a str, not settings by their names$"),
+        (b"nam: rsl_rl", "LearnerConfig has nam, which this version of mjtrain does not know$"),
+    ],
+)
+def test_a_damaged_record_of_the_learner_is_a_line(tmp_path: Path, content: bytes, words: str) -> None:
+    run_dir = make_run(tmp_path / "a" / "2026-01-01_00-00-00")
+    task = load_task("Cartpole-Balance")
+    save_params(run_dir, env=to_plain(task.env), agent=to_plain(task.agent))
+    (run_dir / "params" / "learner.yaml").write_bytes(content)
+    with pytest.raises(RequestError, match=f"^{run_dir}/params/learner.yaml: {words}"):
         read_run(run_dir)
 
 

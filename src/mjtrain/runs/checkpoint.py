@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import sys
@@ -374,9 +375,10 @@ def parse_best(content: bytes) -> BestCheckpoint | None:
     """Read the content of best.json; None if it is damaged."""
     try:
         best = BestCheckpoint(**json.loads(content))
-    except (ValueError, TypeError, RecursionError):
+        is_valid = isinstance(best.iteration, int) and not math.isnan(best.value)  # no value is better than NaN
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None
-    return best if isinstance(best.iteration, int) and isinstance(best.value, int | float) else None
+    return best if is_valid else None
 
 
 def write_best(run_dir: Path, best: BestCheckpoint) -> None:

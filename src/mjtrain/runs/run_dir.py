@@ -204,6 +204,8 @@ def load_params(run_dir: Path, name: str) -> dict[str, Any]:
         raise RequestError(f"{path}: cannot be read ({error.strerror}); {run_dir} is not a run directory") from error
     except yaml.YAMLError as error:
         raise RequestError(f"{path}: is not valid YAML ({' '.join(str(error).split())})") from error
+    if content is None:
+        raise RequestError(f"{path}: is empty")
     if not isinstance(content, dict):
         raise RequestError(f"{path}: holds a {type(content).__name__}, not settings by their names")
     return content
@@ -249,10 +251,12 @@ def list_differences(name: str, before: Any, now: Any) -> list[str]:
 
 def read_learner(run_dir: Path) -> LearnerConfig:
     """Read the learner that a run recorded; the default where it names none."""
+    path = run_dir / "params" / "learner.yaml"
+    content = load_params(run_dir, "learner") if path.exists() else {}  # runs of early versions have no such file
     try:
-        return from_plain(LearnerConfig, {**read_params(run_dir, "learner")})
+        return from_plain(LearnerConfig, content)
     except ValueError as error:
-        raise RequestError(f"{run_dir / 'params' / 'learner.yaml'}: {error}") from error
+        raise RequestError(f"{path}: {error}") from error
 
 
 def parse_agent(content: dict[str, Any]) -> AgentConfig:
