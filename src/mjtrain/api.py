@@ -395,11 +395,7 @@ def measure_run(run: "TrainedRun", config: PlayConfig) -> dict[str, Any]:
 
 
 def play_launch(config: PlayConfig) -> LaunchConfig:
-    """Return where `play` runs.
-
-    Raises:
-        RequestError: More than one GPU was asked for.
-    """
+    """Return where `play` runs; more than one GPU is refused."""
     if (isinstance(config.gpu_ids, tuple) and len(config.gpu_ids) > 1) or config.gpu_ids == "all":
         words = config.gpu_ids if isinstance(config.gpu_ids, str) else " ".join(map(str, config.gpu_ids))
         raise RequestError(f"--gpu-ids {words}: play uses one GPU, such as --gpu-ids 0, or None")

@@ -56,11 +56,7 @@ def make_activation(activation: str) -> "nn.Module":
 def check_agent(agent: AgentConfig, library: str) -> tuple[str, ...]:
     """Refuse what has no counterpart in a library that has PPO with Adam, and MLPs with one Gaussian for all states.
 
-    Returns:
-        A line for each setting that has none and does no harm.
-
-    Raises:
-        RequestError: Something else has none. There is a note for each further problem.
+    Returns a line for each setting that has none and does no harm. The error has a note for each further problem.
     """
     problems = list(_find_problems(agent, library))
     if problems:
@@ -113,14 +109,11 @@ def _find_problems(agent: AgentConfig, library: str) -> Iterator[str]:
 
 
 def check_settings(settings: Mapping[str, Any], allowed: Mapping[str, Any], library: str, prefix: str = "") -> None:
-    """Refuse settings of --learner-config that there are not, or of another kind.
+    """Refuse settings of --learner-config that do not exist, or of another kind.
 
     Args:
         allowed: Values of the right kinds by name: numbers, words, booleans, None for a number or none, and mappings.
         prefix: Where the settings are, such as "policy.".
-
-    Raises:
-        RequestError: One is wrong.
     """
     for name, value in settings.items():
         flag = f"--learner-config {prefix}{name}"

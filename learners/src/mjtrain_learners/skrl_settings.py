@@ -84,14 +84,7 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int, world_size: int) -> None:
-    """Refuse settings of skrl that would do harm or nothing, after the checks of `mlp_library`.
-
-    Args:
-        num_envs: Environments of a rank.
-
-    Raises:
-        RequestError: There is such a setting.
-    """
+    """Refuse settings of skrl that would do harm or nothing, after the checks of `mlp_library`."""
     if world_size > 1 and settings.get("kl_threshold", 0.0) > 0.0:
         raise RequestError(
             f"--learner-config kl_threshold {settings['kl_threshold']}: would end the epochs of {world_size} ranks at "
@@ -120,15 +113,7 @@ def check_parts(translated: Mapping[str, Any], settings: Mapping[str, Any]) -> N
 
 
 def check_mini_batches(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int, world_size: int) -> None:
-    """Refuse mini-batches of one sample: skrl's normalisers would be NaN from then on.
-
-    Args:
-        num_envs: Environments of a rank.
-        world_size: Ranks, whose samples normalisers take together.
-
-    Raises:
-        RequestError: There would be one.
-    """
+    """Refuse mini-batches of one sample, over all ranks: skrl's normalisers would be NaN from then on."""
     translated, samples = translate(agent, settings), num_envs * agent.num_steps_per_env
     mini_batches = translated["mini_batches"]
     if not has_normaliser(translated) or samples // mini_batches * world_size > 1:
@@ -214,11 +199,7 @@ def describe_scaler(agent: Any) -> dict[str, Any]:
 
 
 def update_ppo(ppo: Any) -> tuple[dict[str, float], float]:
-    """Have skrl's PPO learn from its memory.
-
-    Returns:
-        The losses, without their weights in the sum, and the standard deviation of actions.
-    """
+    """Have skrl's PPO learn from its memory; return unweighted losses and the standard deviation of actions."""
     ppo.enable_models_training_mode(True)
     ppo.update(**NOW)
     ppo.enable_models_training_mode(False)

@@ -111,14 +111,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any], *
 
 
 def load_modules(modules: Mapping[str, nn.Module], content: Mapping[str, Any], path: Path) -> None:
-    """Take parameters and buffers from a checkpoint; nothing changes if they do not fit.
-
-    Args:
-        modules: By their names in the checkpoint.
-
-    Raises:
-        RequestError: They do not fit; the message names the first tensor that differs.
-    """
+    """Take parameters and buffers from a checkpoint, by names of modules; nothing changes if they do not fit."""
     check_normalisers(modules, content, path)
     for part, module in modules.items():
         check_shapes(module.state_dict(), content, part, path)
@@ -127,28 +120,14 @@ def load_modules(modules: Mapping[str, nn.Module], content: Mapping[str, Any], p
 
 
 def check_normalisers(ours: Collection[str], content: Mapping[str, Any], path: Path) -> None:
-    """Refuse a checkpoint of skrl with a normaliser that this run lacks: its networks expect what that gives.
-
-    Args:
-        ours: Names of this run's modules.
-
-    Raises:
-        RequestError: There is one.
-    """
+    """Refuse a checkpoint of skrl with a normaliser that this run lacks: its networks expect what that gives."""
     for part in ("observation_preprocessor", "state_preprocessor", "value_preprocessor"):
         if part in content and part not in ours:
             raise RequestError(f"checkpoint {path}: has the part {part}, which this run does not have")
 
 
 def check_shapes(ours: Mapping[str, Any], content: Mapping[str, Any], part: str, path: Path) -> None:
-    """Refuse a part of a checkpoint whose arrays have other names or shapes than this run's.
-
-    Args:
-        ours: Arrays or tensors by name.
-
-    Raises:
-        RequestError: They differ, or are something else; the message names the first one that does.
-    """
+    """Refuse a part of a checkpoint whose arrays have other names or shapes than this run's."""
     if part not in content:
         raise RequestError(f"checkpoint {path}: has no {part}, which this run has")
     if not isinstance(content[part], Mapping):
@@ -201,11 +180,7 @@ class MlpPolicy(Policy):
         self._read = read
 
     def load(self, content: dict[str, Any], path: Path) -> None:
-        """Take the weights of a checkpoint; nothing changes if they do not fit.
-
-        Raises:
-            CheckpointError: It has no actor, or one of other sizes.
-        """
+        """Take the weights of a checkpoint; nothing changes if they do not fit."""
         try:
             weights = self._read(content)
         except KeyError as error:

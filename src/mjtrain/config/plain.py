@@ -19,12 +19,9 @@ _read_kinds = cache(typing.get_type_hints)
 
 
 def to_plain(value: Any) -> Any:
-    """Turn a config into dictionaries, lists, strings and numbers.
+    """Turn a config into dictionaries, lists, strings and numbers; raises a TypeError for anything else in it.
 
     Functions and classes become "module:qualified.name", and tuples lists.
-
-    Raises:
-        TypeError: A value is not a number, text, function, or collection of them.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}

@@ -209,13 +209,10 @@ def send_result(connection: HostConnection, result: RunResult) -> None:
 
 
 def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunResult:
-    """Restore a result.
+    """Restore a result; raises a ValueError if it is not one.
 
     Args:
         trusted: Whether the sender is the user's own process, so that its exceptions may be unpickled later.
-
-    Raises:
-        ValueError: It is not a result.
     """
     try:
         plain = message["failure"]

@@ -48,11 +48,7 @@ def run_host_job(
     host: str = "localhost",
     connection: HostConnection | None = None,
 ) -> RunResult:
-    """Start the ranks of this host and supervise them; when this returns, no process of them is left.
-
-    Raises:
-        OutsideError: The folder for temporary files cannot be written.
-    """
+    """Start the ranks of this host and supervise them; when this returns, no process of them is left."""
     with saying_where("TMPDIR", os.environ.get("TMPDIR", "/tmp")):
         scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
     try:

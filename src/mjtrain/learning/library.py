@@ -147,11 +147,7 @@ def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learn
 def make_policy(
     agent: AgentConfig, learner: LearnerConfig, observations: "dict[str, torch.Tensor]", num_actions: int
 ) -> "Policy":
-    """Build what was learned, with random weights until `load`, for observations by group, (num_envs, *shape) each.
-
-    Raises:
-        RequestError: The network asks for an observation group that the environment does not have.
-    """
+    """Build what was learned, with random weights until `load`, for observations by group, (num_envs, *shape) each."""
     defer_imports()
     library = find_library(learner.name)
     for group in agent.obs_groups.get("actor", ()):

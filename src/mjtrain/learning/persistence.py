@@ -82,10 +82,7 @@ def find_other_shape(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torc
 def as_tensors(value: Any, name: str = "state") -> Any:
     """Replace the arrays of numpy in nested dictionaries and lists by tensors, and its numbers by plain ones.
 
-    What has none of them is returned as it is. `name` is what errors call it.
-
-    Raises:
-        TypeError: It holds something else, which no checkpoint could be read with.
+    What has none of them is returned as it is. Raises a TypeError, which calls it `name`, for what no checkpoint holds.
     """
     if isinstance(value, dict):
         converted = {key: as_tensors(item, f"{name}[{key!r}]") for key, item in value.items()}

@@ -116,14 +116,9 @@ def is_allowed(name: str) -> bool:
 
 
 def fetch_bundle(manifest: Manifest, read: Read, place: str, folder: Path) -> None:
-    """Write the files of a bundle that the list names, if all of them are as it says.
+    """Write the files of a bundle that the list names, if all of them are as it says, into a new, empty folder.
 
-    Args:
-        read: Gives their content, which is not trusted.
-        folder: A new, empty folder of this user.
-
-    Raises:
-        BundleError: A file is missing or is another one, or the settings or the robot refer to files outside.
+    Settings or a robot that refer to files outside are refused. What `read` returns is not trusted.
     """
     contents = {}
     for name, (digest, size) in manifest.files.items():

@@ -84,11 +84,7 @@ def pull_bundle(place: str, folder: Path) -> Manifest:
 
 
 def push_bundle(folder: Path, destination: str) -> None:
-    """Copy a bundle to a place: a URL as `check_destination` allows it, a .zip file or a folder.
-
-    Raises:
-        OutsideError: The place cannot be reached, or refuses.
-    """
+    """Copy a bundle to a place: a URL as `check_destination` allows it, a .zip file or a folder."""
     names = [*parse_manifest((folder / MANIFEST).read_bytes(), str(folder)).files, MANIFEST]  # the list comes last
     scheme = destination.partition("://")[0] if "://" in destination else ""
     if scheme == "hf":

@@ -174,10 +174,9 @@ def recorded_task(record: dict[str, Any]) -> str | None:
 
 
 def find_run_to_resume(config: TrainConfig) -> tuple[Path, Path, list[str]]:
-    """Find the run on this machine that --resume asks for.
+    """Return the run on this machine that --resume asks for and its newest valid checkpoint.
 
-    Returns:
-        Its directory, its newest valid checkpoint, and a line for each run and checkpoint that was passed over.
+    A line follows for each run and checkpoint that was passed over.
     """
     asked, search = config.run.resume, RunSearch.for_training(config)
     return open_run("--resume", asked, search) if isinstance(asked, str) else find_newest_run("--resume", search)

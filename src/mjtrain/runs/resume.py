@@ -63,8 +63,7 @@ class FoundRun:
 def preview_run(config: TrainConfig) -> FoundRun:
     """Check what `find_or_make_run` checks, without writing anything or asking a bucket at --checkpoint-url.
 
-    Returns:
-        The run on this machine that would be resumed, or a new one whose directory does not exist yet.
+    Returns the run on this machine that would be resumed, or a new one whose directory does not exist yet.
     """
     if _names_local_run(config):
         return find_local_run(config)
@@ -124,11 +123,7 @@ def check_urls(config: TrainConfig) -> TrainConfig:
 
 
 def find_or_make_run(config: TrainConfig) -> FoundRun:
-    """Find the directory of the run that --resume and --checkpoint-url ask for, or make one.
-
-    Raises:
-        StorageError: The storage cannot be reached, and what is there decides.
-    """
+    """Find the directory of the run that --resume and --checkpoint-url ask for, or make one."""
     resume = config.run.resume
     with _naming_url(config):
         if resume == "auto":

@@ -273,11 +273,9 @@ def removing_on_refusal(
 ) -> Iterator[None]:
     """Remove the logs that a with block has put into a run directory, if the request is refused before training begins.
 
-    A run directory that this command has made is removed as a whole.
-
     Args:
-        made: Directories that this command has made, the deepest first; with run_dir first for a new run. Those that
-            are empty in the end are removed too.
+        made: Directories that this command has made, the deepest first; with run_dir first for a new run, which is then
+            removed as a whole. Those that are empty in the end are removed too.
         started: `started` in params/launch.yaml once a rank has accepted the request.
     """
     before = set(_list_logs(run_dir))

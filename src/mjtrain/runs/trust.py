@@ -65,12 +65,7 @@ class Trust:
         return f"its record names the task {self.task}, from which you have not trained on this machine"
 
     def load(self, spec: str, name: str) -> Any:
-        """Import what a record names.
-
-        Raises:
-            RequestError: It is not known, and the user has not said that the run is to be trusted.
-            ValueError: It cannot be imported.
-        """
+        """Import what a record names, if that is allowed; raises a ValueError if it cannot be imported."""
         spec = str(spec)
         if not self.everything and _WITHOUT_NAME.search(spec):  # to trust the run would not help
             raise ValueError(f"{name} is {spec}, which cannot be imported by its name")

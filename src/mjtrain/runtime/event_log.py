@@ -91,10 +91,7 @@ def append_line(file: FileIO, row: dict[str, Any]) -> None:
 def end_recorded(run_dir: Path, is_ours: Callable[[], bool] = lambda: True) -> Iterator[dict[str, Any]]:
     """Record the end of a run as an event: how the with block is left, unless the request was refused.
 
-    A disk that is full changes nothing else.
-
-    Yields:
-        Plain values that the event of an end without an error has too; empty at first.
+    Yields plain values that the event of an end without an error has too. A full disk changes nothing else.
     """
     more: dict[str, Any] = {}
     try:

@@ -44,11 +44,7 @@ def find_file_problem(path: Path) -> str | None:
 def is_something_else(path: Path, is_kind: Callable[[int], bool] = stat.S_ISREG) -> bool:
     """Tell whether a path exists and leads to something else than a regular file, such as a pipe, or to itself.
 
-    Args:
-        is_kind: Tells by its mode what it should be.
-
-    Raises:
-        OSError: Its file system does not respond.
+    `is_kind` tells by its mode what it should be. Raises an OSError if its file system does not respond.
     """
     try:
         return not is_kind(path.stat().st_mode)  # Path.is_file of Python 3.14 says False of such a file system
@@ -265,10 +261,9 @@ def open_lock_file(path: Path) -> int:
 
 
 def lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """Lock an open file, shared with others that share it too, or alone; return whether no other file has the lock.
+    """Lock an open file, alone or shared with others that share it too; return whether no other file has the lock.
 
-    Raises:
-        OSError: The file system has no locks.
+    Raises an OSError where the file system has no locks.
     """
     command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
     try:
@@ -286,11 +281,7 @@ def unlock(descriptor: int) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether any process has locked a file; this asks, and takes no lock even for a moment.
-
-    Raises:
-        OSError: It cannot be read, or the file system has no locks.
-    """
+    """Tell whether any process has locked a file, without taking the lock; raises an OSError if that cannot be told."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))

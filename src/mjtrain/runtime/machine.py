@@ -155,11 +155,7 @@ def _read_number(folder: Path, names: tuple[str, ...]) -> int | None:
 
 
 def free_gpu_memory(gpu: str) -> int | None:
-    """Return the free bytes of a GPU as its driver counts them, without initialising CUDA; None if it does not say.
-
-    Args:
-        gpu: Index of the driver, or UUID of a GPU or MIG slice.
-    """
+    """Return the free bytes of a GPU, by its driver's index or UUID, without initialising CUDA; None if unknown."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

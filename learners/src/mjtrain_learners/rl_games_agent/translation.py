@@ -159,11 +159,7 @@ def _translate_layers(model: ModelConfig) -> dict[str, Any]:
 
 
 def check_request(config: TrainConfig, world_size: int, device: str) -> None:
-    """Refuse what rl_games cannot do; `check_agent` has refused what no library here can.
-
-    Raises:
-        RequestError: Something cannot be done. There is a note for each further problem.
-    """
+    """Refuse what rl_games cannot do; `check_agent` has refused what no library here can."""
     problems = [*_find_problems(config, world_size, device), *_find_wrong_settings(config)]
     problems = problems or list(_find_idle_settings(config))
     if problems:

@@ -76,11 +76,7 @@ def translate(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int) ->
 
 
 def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int, world_size: int) -> None:
-    """Refuse settings that would do harm or nothing, after the checks of `mlp_library`.
-
-    Raises:
-        RequestError: There is such a setting.
-    """
+    """Refuse settings that would do harm or nothing, after the checks of `mlp_library`."""
     translated = translate(agent, settings, num_envs)
     for name in ("gradient_steps", "batch_size"):
         if translated[name] < 1:

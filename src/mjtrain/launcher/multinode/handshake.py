@@ -193,12 +193,7 @@ def introduce(connection: socket.socket, node_rank: int, node: dict[str, Any]) -
 
 
 def receive(connection: socket.socket, deadline_s: float) -> dict[str, Any]:
-    """Read one message of node 0, and nothing after it.
-
-    Raises:
-        OSError: It does not arrive in time, or the connection is closed.
-        ValueError: It is not a message.
-    """
+    """Read one message of node 0, and nothing after it; raises an OSError, or a ValueError for something else."""
     reader = MessageReader(MAX_LINE, max_body=0)
     while (left_s := deadline_s - time.monotonic()) > 0:
         connection.settimeout(left_s)

@@ -64,10 +64,9 @@ def resolve_plan(
 
 
 def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, int | None]:
-    """Decide which hosts to probe; none if this job runs on this host alone.
+    """Return how many ranks each host gets by its name, for those to probe; none if this job runs on this host alone.
 
-    Returns:
-        How many ranks each host gets, by its name; None for the number it would get as the only host.
+    None stands for the number that it would get as the only host.
     """
     _check_request(config)
     asked = " ".join(config.hostnames)

@@ -225,15 +225,10 @@ def _weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tu
 def _load_networks(
     algorithm: PPO | Distillation, content: dict[str, Any], path: Path, networks: Iterable[str], *, optimizer: bool
 ) -> None:
-    """Load parts of a checkpoint into an algorithm.
+    """Load parts of a checkpoint into an algorithm; an error names a tensor that does not fit.
 
-    Args:
-        content: What a checkpoint holds, on the CPU: parameters are copied to their device, and the optimiser keeps
-            its step counters on the CPU, where reading them does not wait for a GPU.
-        path: Where it comes from, for messages.
-
-    Raises:
-        RequestError: It does not fit; the message names a tensor that differs.
+    `content` is on the CPU: parameters are copied to their device, and the optimiser keeps its step counters on the
+    CPU, where reading them does not wait for a GPU.
     """
     mine, rnd = algorithm.save(), _rnd_of(algorithm) if optimizer else None
     if rnd is not None and "rnd_state_dict" not in content:

@@ -167,11 +167,7 @@ def _read_stored_best(storage: Storage) -> BestCheckpoint | None:
 
 
 def publish_best(storage: Storage, path: Path, file: BufferedReader) -> None:
-    """Store the best checkpoint of a run where a newer one is stored already, and then have best.json name it.
-
-    Raises:
-        StorageError: The storage cannot be reached or refuses; what best.json named before is still stored.
-    """
+    """Store the best checkpoint of a run where a newer one is stored already, and then have best.json name it."""
     name = object_name(checkpoint_iteration(path), _digest(file)[0])
     if storage.size(name) != file.seek(0, io.SEEK_END):
         storage.upload(name, file)

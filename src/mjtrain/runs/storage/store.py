@@ -125,12 +125,7 @@ def hide_query(url: str) -> str:
 
 
 def check_url(flag: str, url: str) -> str:
-    """Check a URL and return it without a trailing slash.
-
-    Raises:
-        RequestError: The scheme is not supported, the URL carries credentials (which the message does not repeat), or
-            obstore is not installed.
-    """
+    """Check a URL and return it without a trailing slash; an error does not repeat credentials that it carries."""
     scheme, _, rest = url.partition("://")
     allowed = ", ".join(f"{name}://" for name in SCHEMES)
     if not is_url(url) or scheme not in SCHEMES:
@@ -189,10 +184,9 @@ class Storage:
         return self._find(get)
 
     def replace(self, name: str, content: bytes, version: Version | None) -> None:
-        """Write a small object if it is still the version that `read` returned, None for an object that was missing.
+        """Write a small object if it still has the version that `read` returned (None: it was missing).
 
-        Raises:
-            ConflictError: It is another version.
+        Otherwise it raises a ConflictError.
         """
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -232,11 +226,7 @@ class Storage:
             raise StorageError(str(error)) from None
 
     def download(self, name: str, size: int, file: IO[bytes]) -> str:
-        """Write an object's content to an open file and return its SHA-256 in hexadecimal.
-
-        Raises:
-            FileNotFoundError: The object does not exist.
-        """
+        """Write an object to an open file and return its SHA-256 in hexadecimal; raises a FileNotFoundError."""
         digest = hashlib.sha256()
         for begin in range(0, size, PIECE_SIZE):
             end = min(begin + PIECE_SIZE, size)

