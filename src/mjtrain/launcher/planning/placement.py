@@ -64,9 +64,9 @@ def resolve_plan(
 
 
 def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, int | None]:
-    """Return how many ranks each host gets by its name, for those to probe; none if this job runs on this host alone.
+    """Return the hosts to probe, and how many ranks each gets; none if this job runs on this host alone.
 
-    None stands for the number that it would get as the only host.
+    None stands for the number of ranks that a host would get as the only one.
     """
     _check_request(config)
     asked = " ".join(config.hostnames)

@@ -226,7 +226,7 @@ class Storage:
             raise StorageError(str(error)) from None
 
     def download(self, name: str, size: int, file: IO[bytes]) -> str:
-        """Write an object to an open file and return its SHA-256 in hexadecimal; raises a FileNotFoundError."""
+        """Write an object to a file and return its SHA-256 in hex; raises a FileNotFoundError if it is missing."""
         digest = hashlib.sha256()
         for begin in range(0, size, PIECE_SIZE):
             end = min(begin + PIECE_SIZE, size)
