@@ -203,7 +203,8 @@ class TrainingLoop:
         """Continue with what a checkpoint has of the rank with this number; say what could not be restored."""
         # It belongs to the number, wherever it now runs: what a job of some size makes of a checkpoint does not depend
         # on which ranks the job before it has lost.
-        what = _name_own(ranks)
+        kept = " and ".join(name for name in ("memory", "buffer") if any(_has(state, name) for state in ranks))
+        what = f"environments, random numbers and the learner's {kept}" if kept else "environments and random numbers"
         change = _describe_other_size(len(ranks), self._context.world_size, what)
         if ranks:
             self._env.load_shared(ranks[0]["env"])  # the same on all ranks, those that start again too
@@ -249,12 +250,6 @@ class TrainingLoop:
         if self._env.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
-
-
-def _name_own(ranks: list[dict[str, Any]]) -> str:
-    """Name what a checkpoint has of each rank."""
-    kept = " and ".join(name for name in ("memory", "buffer") if any(_has(state, name) for state in ranks))
-    return f"environments, random numbers and the learner's {kept}" if kept else "environments and random numbers"
 
 
 def _has(state: dict[str, Any], name: str) -> bool:

@@ -97,7 +97,8 @@ def choose_robot(run_dir: Path, robot: RobotConfig | None) -> tuple[RobotConfig 
     copy = find_robot_file(run_dir, _recorded_file(run_dir) or ROBOT_DIR)
     if copy is None:
         raise RequestError(f"--env.robot {file}: no such file, and {run_dir} has no copy of the robot")
-    if not _is_copy_of(copy.name, Path(file)):  # more likely a typing error than a file that is gone
+    stem, suffix = re.escape(Path(file).stem), re.escape(Path(file).suffix)
+    if not re.fullmatch(rf"{stem}(-\d+)?{suffix}", copy.name):  # more likely a typing error than a file that is gone
         raise RequestError(f"--env.robot {file}: no such file; the copy in the run is {copy}")
     return replace(robot, file=str(copy)), [f"--env.robot {file}: no such file; using the copy in the run, {copy}"]
 
@@ -106,11 +107,6 @@ def _recorded_file(run_dir: Path) -> str:
     robot = read_params(run_dir, "env").get("robot")
     file = robot.get("file") if isinstance(robot, dict) else None
     return file if isinstance(file, str) else ""
-
-
-def _is_copy_of(name: str, robot: Path) -> bool:
-    """Tell whether `save_robot` may have given this name to the copy of a robot."""
-    return re.fullmatch(rf"{re.escape(robot.stem)}(-\d+)?{re.escape(robot.suffix)}", name) is not None
 
 
 def list_robot_changes(run_dir: Path, robot: RobotConfig | None) -> list[str]:

@@ -47,7 +47,8 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     is_gone = algorithm.teacher_run == AUTO or is_shared or not place.exists()
     resumed = find_resumed_here(config)
     if algorithm.teacher_run and is_gone and (recorded := _read_recorded(config, resumed)) is not None:
-        if asked not in (None, AUTO, _read_asked(resumed)):
+        asked_before = None if resumed is None else read_recorded(resumed, "run").get("teacher")
+        if asked not in (None, AUTO, asked_before):
             _check_same(asked, _open_shared(algorithm) if is_shared else place, recorded)
         groups = _groups_of(recorded, "teacher", resumed)
         return replace(config, agent=_with_teacher(agent, recorded.algorithm, groups))
@@ -147,11 +148,6 @@ def _read_recorded(config: TrainConfig, resumed: Path | None) -> AgentConfig | N
     if config.agent.algorithm.teacher is None:
         check_teacher(resumed, recorded.algorithm.teacher)
     return recorded
-
-
-def _read_asked(resumed: Path | None) -> str | None:
-    """Return the --teacher with which the run that is resumed was started last."""
-    return None if resumed is None else read_recorded(resumed, "run").get("teacher")
 
 
 def _check_same(asked: str, found: Path, recorded: AgentConfig) -> None:

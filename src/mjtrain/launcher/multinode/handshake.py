@@ -193,7 +193,7 @@ def introduce(connection: socket.socket, node_rank: int, node: dict[str, Any]) -
 
 
 def receive(connection: socket.socket, deadline_s: float) -> dict[str, Any]:
-    """Read one message of node 0, and nothing after it; raises an OSError if it is late, a ValueError if it is not one."""
+    """Read one message of node 0, and nothing after it; raises an OSError if it is late, a ValueError if damaged."""
     reader = MessageReader(MAX_LINE, max_body=0)
     while (left_s := deadline_s - time.monotonic()) > 0:
         connection.settimeout(left_s)

@@ -45,7 +45,10 @@ class RslRlAlgorithm:
         self._packed: tuple[Observations | None, TensorDict | None] = (None, None)
         if isinstance(alg, Ppo | Distillation):
             learning = [network for name, network in self.networks.items() if name != "teacher"]
-            _synchronise_normalisers(learning, self.collectives)
+            for model in [module for network in learning for module in network.modules()]:
+                original = getattr(model, "obs_normalizer", None)
+                if isinstance(original, EmpiricalNormalization):
+                    model.obs_normalizer = JobNormalization(original, self.collectives).to(original.mean.device)
 
     @property
     def learning_rate(self) -> float:
@@ -201,14 +204,6 @@ class JobNormalization(EmpiricalNormalization):
     def inverse(self, y: torch.Tensor) -> torch.Tensor:
         """Undo `forward`."""
         return y * (self._std + self.eps) + self._mean.to(y.dtype)
-
-
-def _synchronise_normalisers(networks: Iterable[MLPModel], collectives: Collectives) -> None:
-    """Replace the normalisers of networks that learn; given as modules, not as compiled wrappers."""
-    for model in [module for network in networks for module in network.modules()]:
-        original = getattr(model, "obs_normalizer", None)
-        if isinstance(original, EmpiricalNormalization):
-            model.obs_normalizer = JobNormalization(original, collectives).to(original.mean.device)
 
 
 def _weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tuple[str, ...]:

@@ -166,7 +166,10 @@ class CnnModel(CNNModel):
         flat_groups, _ = self._get_obs_dim(obs, obs_groups, obs_set)
         if cnns is not None and set(cnns) != set(self.obs_groups_2d):
             raise ValueError(f"the encoders are of {', '.join(cnns)}, and this model reads {self.obs_groups_2d}")
-        encoders = cnns if cnns is not None else nn.ModuleDict(self._make_encoders(dict(cnn_cfg or {})))
+        shapes = zip(self.obs_groups_2d, self.obs_dims_2d, self.obs_channels_2d, strict=True)
+        encoders = cnns or nn.ModuleDict(
+            {group: ImageEncoder(tuple(size), channels, **(cnn_cfg or {})) for group, size, channels in shapes}
+        )
         self.cnn_latent_dim = sum(int(encoder.output_dim) for encoder in encoders.values())  # pyright: ignore[reportArgumentType]
         super(CNNModel, self).__init__(
             obs,
@@ -189,10 +192,6 @@ class CnnModel(CNNModel):
             self.auxiliary_head = AuxiliaryHead(self.cnn_latent_dim, obs, group, widths, activation)
         self.image_latent = torch.zeros(0)
         """Images as they were last encoded, for the head; shape (batch, cnn_latent_dim)."""
-
-    def _make_encoders(self, options: dict[str, Any]) -> dict[str, ImageEncoder]:
-        shapes = zip(self.obs_groups_2d, self.obs_dims_2d, self.obs_channels_2d, strict=True)
-        return {group: ImageEncoder(tuple(size), channels, **options) for group, size, channels in shapes}
 
     def get_latent(self, obs: TensorDict, masks: torch.Tensor | None = None, hidden_state: Any = None) -> torch.Tensor:
         """Put normalised flat groups and encoded image groups side by side. Shape (..., size)."""
