@@ -52,9 +52,6 @@ def open_bundle(place: str) -> Path:
     """Return a folder that holds exactly the files of a bundle, each verified; files that are there are not fetched.
 
     The folder is below ~/.cache/mjtrain/policies, or below $XDG_CACHE_HOME, under a name that its content decides.
-
-    Raises:
-        OutsideError: The place cannot be reached.
     """
     read = _make_reader(place)
     data = read(MANIFEST, MAX_MANIFEST_BYTES)

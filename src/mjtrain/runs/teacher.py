@@ -29,9 +29,6 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         The same with the teacher's checkpoint, network and observation groups. A run that is resumed has the weights in
         its own checkpoint, and takes the rest from what it recorded where the teacher's run is gone. If the teacher is
         to be found and its task has no finished run, its run stays "auto"; `find_missing_teacher` names the task.
-
-    Raises:
-        OutsideError: The place of a shared policy cannot be reached.
     """
     agent, algorithm = config.agent, config.agent.algorithm
     asked = config.run.teacher

@@ -53,12 +53,7 @@ class NodeRendezvousServer:
     leads = True
 
     def __init__(self, external: ExternalNode, num_ranks: int, request: str, timeout_s: float) -> None:
-        """Wait for the other nodes.
-
-        Raises:
-            ConnectionError: Some nodes do not connect; the message names them.
-            RequestError: A node has another request or other packages.
-        """
+        """Wait for the other nodes; see `launcher.rendezvous` for errors."""
         self._external = external
         self._mine = describe_node(num_ranks, request)
         self._timeout_s = timeout_s

@@ -46,11 +46,7 @@ class RankRendezvous:
     """One rank's end: all ranks of the job are present."""
 
     def __init__(self, external: ExternalRank, timeout_s: float) -> None:
-        """Wait for the other ranks.
-
-        Raises:
-            ConnectionError: The master cannot be reached, or ranks do not connect; the message names them.
-        """
+        """Wait for the other ranks; a ConnectionError names the master, or ranks that do not connect."""
         global _count
         from torch.distributed import PrefixStore  # pyright: ignore[reportPrivateImportUsage]
 

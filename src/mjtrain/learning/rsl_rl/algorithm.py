@@ -58,9 +58,7 @@ class RslRlAlgorithm:
     def begin(self) -> None:
         """Imitate a controller, if that is asked for, and switch to training.
 
-        Raises:
-            RequestError: A distillation has no teacher, or the actor is recurrent and cannot imitate.
-            FloatingPointError: What is imitated, or what the actor sees, is not finite.
+        Raises a FloatingPointError if what is imitated, or what the actor sees, is not finite.
         """
         if self._imitate is not None:
             self._imitate(self.collectives)

@@ -216,10 +216,7 @@ def imitate_controller(
     """Fit the actor's mean to the actions of a controller; every rank must call it.
 
     The worlds are stepped by the controller, and afterwards are as before. Gradients are averaged over ranks, so that
-    all keep the same actor.
-
-    Raises:
-        FloatingPointError: The controller's actions, or what the actor sees, are not finite.
+    all keep the same actor. Raises a FloatingPointError if an action, or what the actor sees, is not finite.
     """
     actor: Any = algorithm.get_policy()
     if actor.is_recurrent:

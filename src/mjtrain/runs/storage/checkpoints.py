@@ -240,11 +240,8 @@ class Owner:
 def take_url(storage: Storage, session: str, run: str, *, is_new: bool) -> None:
     """Record that a run stores its checkpoints at a URL from now on.
 
-    Args:
-        is_new: Whether it is a new run. A run that is resumed takes the place of whatever is recorded.
-
-    Raises:
-        TakenError: A new run finds that another one has just taken the URL, or has stored checkpoints there.
+    A new run raises a TakenError if another one has just taken the URL, or has stored checkpoints there. A run that is
+    resumed takes the place of whatever is recorded.
     """
     own = Owner(session=session, run=run, host=socket.gethostname(), time=time.time())
     for _ in range(_MAX_CONFLICTS):
