@@ -16,6 +16,10 @@ from mjtrain.runtime.standard_streams import printable
 if TYPE_CHECKING:
     from mjtrain.tools.doctor.finding import Finding
 
+_ROW = "{:13} {:12} {:11} {}"  # rows are printed as they come: a cell that is too long pushes the others
+
+_HEAD = _ROW.format("check", "host", "result", "figure")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -112,11 +116,6 @@ def main(argv: list[str]) -> None:
             write_out(Path(options.json), json.dumps(to_plain(found), indent=2) + "\n")
     if _would_fail(found):
         sys.exit(1)
-
-
-_ROW = "{:13} {:12} {:11} {}"  # rows are printed as they come: a cell that is too long pushes the others
-
-_HEAD = _ROW.format("check", "host", "result", "figure")
 
 
 def format_finding(finding: "Finding") -> str:

@@ -52,6 +52,11 @@ _hides_rare = False
 _named: frozenset[str] | None = None
 """The names in the flags that are read; fields with other names keep their defaults without a flag. None: all flags."""
 
+_METAVARS = {"INT": "a whole number", "FLOAT": "a number", "{None}": "None", "STR": "a word"}
+"""What tyro calls the types of values, in words."""
+
+_find_types = cache(partial(get_type_hints, include_extras=True))
+
 
 @contextlib.contextmanager
 def without_rare() -> Iterator[None]:
@@ -153,10 +158,6 @@ def _put_flag_first(message: str) -> str:
     if missing := re.match(r"Missing value for argument '(.*)'\. Expected (\d+) values\.$", message):
         return f"{missing[1]}: a value is missing; give {missing[2]}"
     return message
-
-
-_METAVARS = {"INT": "a whole number", "FLOAT": "a number", "{None}": "None", "STR": "a word"}
-"""What tyro calls the types of values, in words."""
 
 
 @REGISTRY.primitive_rule
@@ -282,9 +283,6 @@ def _is_named(name: str, kind: Any) -> bool:
         return True
     is_flat = any(kind is config for config in FLAT_CONFIGS)
     return is_flat or any(type(word).__module__.startswith("tyro.") for word in get_args(kind)[1:])
-
-
-_find_types = cache(partial(get_type_hints, include_extras=True))
 
 
 @cache

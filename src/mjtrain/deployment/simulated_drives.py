@@ -122,18 +122,18 @@ class SimulatedDrives:
         return slice(begin, begin + int(self._model.actuator_ctrlnum[index]))
 
 
-def _share(spec: int, kp: float, kd: float, force: float) -> list[float]:
-    """Return the controls that ask for a force where the joint is at rest at 0: one of them is not 0."""
-    inputs = mujoco.mjtCtrlInput
-    gains = [(inputs.mjINPUT_POS, kp), (inputs.mjINPUT_VEL, kd), (inputs.mjINPUT_FF, 1.0)]
-    gains = [gain for bit, gain in gains if spec & int(bit)]
-    first = next((place for place, gain in enumerate(gains) if gain), None)
-    return [force / gain if place == first else 0.0 for place, gain in enumerate(gains)]
-
-
-def _divide(values: np.ndarray, by: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Return quotients, and the other values where the divisor is 0."""
-    return np.divide(values, by, out=otherwise.copy(), where=by != 0)
+def forward_at_rest(model: mujoco.MjModel, data: mujoco.MjData, controls: np.ndarray) -> None:
+    """Compute the state, as if the robot had been in it before, and had these controls. Shape (nu,)."""
+    if not model.nhistory:
+        mujoco.mj_forward(model, data)
+        return
+    of_controls, of_readings = find_history(model)
+    data.history[of_controls[0]] = controls[of_controls[1]]
+    delays, intervals = model.sensor_delay.copy(), model.sensor_interval.copy()
+    model.sensor_delay[:], model.sensor_interval[:] = 0.0, 0.0  # else sensordata would be of the past
+    mujoco.mj_forward(model, data)
+    model.sensor_delay[:], model.sensor_interval[:] = delays, intervals
+    data.history[of_readings[0]] = data.sensordata[of_readings[1]]
 
 
 def find_history(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:
@@ -157,15 +157,15 @@ def _find_values(history: np.ndarray, begins: np.ndarray, sources: np.ndarray, w
     return np.array(pairs, dtype=int).reshape(-1, 2).T
 
 
-def forward_at_rest(model: mujoco.MjModel, data: mujoco.MjData, controls: np.ndarray) -> None:
-    """Compute the state, as if the robot had been in it before, and had these controls. Shape (nu,)."""
-    if not model.nhistory:
-        mujoco.mj_forward(model, data)
-        return
-    of_controls, of_readings = find_history(model)
-    data.history[of_controls[0]] = controls[of_controls[1]]
-    delays, intervals = model.sensor_delay.copy(), model.sensor_interval.copy()
-    model.sensor_delay[:], model.sensor_interval[:] = 0.0, 0.0  # else sensordata would be of the past
-    mujoco.mj_forward(model, data)
-    model.sensor_delay[:], model.sensor_interval[:] = delays, intervals
-    data.history[of_readings[0]] = data.sensordata[of_readings[1]]
+def _share(spec: int, kp: float, kd: float, force: float) -> list[float]:
+    """Return the controls that ask for a force where the joint is at rest at 0: one of them is not 0."""
+    inputs = mujoco.mjtCtrlInput
+    gains = [(inputs.mjINPUT_POS, kp), (inputs.mjINPUT_VEL, kd), (inputs.mjINPUT_FF, 1.0)]
+    gains = [gain for bit, gain in gains if spec & int(bit)]
+    first = next((place for place, gain in enumerate(gains) if gain), None)
+    return [force / gain if place == first else 0.0 for place, gain in enumerate(gains)]
+
+
+def _divide(values: np.ndarray, by: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Return quotients, and the other values where the divisor is 0."""
+    return np.divide(values, by, out=otherwise.copy(), where=by != 0)

@@ -17,6 +17,12 @@ STANDS_BELOW = 0.05
 STOPPED_BELOW = 0.2
 """Planar velocity in m/s below which a robot has stopped, as in `mdp.gait`."""
 
+REPORTED_BY_ROBOT = {
+    "mjtrain.mdp.observations:height_scan": "the ground around the robot is measured by a sensor or a map",
+    "mjtrain.mdp.observations:camera": "images come from a camera's driver",
+}
+"""Built-in terms that no joint or sensor of the metadata gives, and why."""
+
 
 @dataclass(kw_only=True)
 class Scene:
@@ -240,12 +246,6 @@ TERMS: dict[str, Term] = {
     }.items()
 }
 """By the name of the function in the metadata."""
-
-REPORTED_BY_ROBOT = {
-    "mjtrain.mdp.observations:height_scan": "the ground around the robot is measured by a sensor or a map",
-    "mjtrain.mdp.observations:camera": "images come from a camera's driver",
-}
-"""Built-in terms that no joint or sensor of the metadata gives, and why."""
 
 ERRORS: dict[str, Term] = {
     f"mjtrain.mdp.{name}": error

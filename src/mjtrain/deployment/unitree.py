@@ -46,6 +46,8 @@ MOTORS = {
 }
 """By robot the motors in the order of its messages, each by the name of its joint without "_joint"."""
 
+_IMU = ("quaternion", "gyroscope", "accelerometer")
+
 
 class UnitreeRobot:
     """Repeats the last command up to 500 times a second, and takes the newest state when it is asked for readings.
@@ -253,9 +255,6 @@ class Motors:
             sensors=sensors,
             damped_by=damped_by,
         )
-
-
-_IMU = ("quaternion", "gyroscope", "accelerometer")
 
 
 def _read_imu(sensor: dict[str, Any], measured: Named) -> np.ndarray | None:

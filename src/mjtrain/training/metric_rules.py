@@ -28,6 +28,14 @@ _ITERATION = (
     "learning_rate",
 )
 
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    ">": operator.gt,
+    "<=": operator.le,
+    "<": operator.lt,
+}
+_SMALLER_IS_BETTER = ("loss/", "eval/error/", "eval/estimate/")
+
 
 def list_metrics(config: TrainConfig) -> list[str]:
     """Return the keys of metrics.jsonl that hold a number of the whole job, the same on all ranks."""
@@ -50,15 +58,6 @@ def _list_losses(config: TrainConfig) -> tuple[str, ...]:
         return ("behavior", "auxiliary") if config.agent.supervised_group else ("behavior",)
     further = {"auxiliary": bool(algorithm.auxiliary_cfg.group), "symmetry": algorithm.symmetry_cfg.mirrors_samples}
     return ("value", "surrogate", "entropy", *(name for name, is_there in further.items() if is_there))
-
-
-_OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    ">": operator.gt,
-    "<=": operator.le,
-    "<": operator.lt,
-}
-_SMALLER_IS_BETTER = ("loss/", "eval/error/", "eval/estimate/")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,9 @@ from mjtrain.env.base import TaskEnv, check_action
 from mjtrain.env.statistics import EnvLog, EpisodeStatistics
 from mjtrain.runtime.errors import RequestError, require
 
+NEEDED = ("num_envs", "num_actions", "max_episode_length", "episode_length_buf", "device", "get_observations", "step")
+"""What is read of an object with RSL-RL's contract."""
+
 
 class ForeignWorlds(Protocol):
     """Environments of one library, all stepped at once. One whose episode ends is reset within the same step."""
@@ -154,31 +157,6 @@ def closing_on_error(worlds: ForeignWorlds | ForeignEnv) -> Iterator[None]:
         raise
 
 
-def _make_worlds(config: ForeignConfig, num_envs: int, device: str, seed: int, *, tries_step: bool) -> ForeignWorlds:
-    if isinstance(config, GymnasiumConfig):
-        require(f"{config.label}:", "gymnasium", "gymnasium")
-        from mjtrain.env.external.gymnasium_worlds import make_gymnasium
-
-        envs = make_gymnasium(config, num_envs)
-    elif isinstance(config, MjlabConfig):
-        from mjtrain.env.external.mjlab_task import make_mjlab
-
-        envs = make_mjlab(config, num_envs, device, seed)
-    else:
-        make: Callable[..., Any] = config.make
-        envs = make(num_envs=num_envs, device=device, seed=seed, **config.kwargs)
-    gymnasium = sys.modules.get("gymnasium")  # it has been imported, if it has made them
-    if gymnasium is not None and isinstance(envs, gymnasium.vector.VectorEnv):
-        from mjtrain.env.external.gymnasium_worlds import GymnasiumWorlds
-
-        return GymnasiumWorlds(envs, seed, device, config.label)
-    return VecEnvWorlds(envs, config.label, tries_step=tries_step)
-
-
-NEEDED = ("num_envs", "num_actions", "max_episode_length", "episode_length_buf", "device", "get_observations", "step")
-"""What the contract has, and what is read of it."""
-
-
 class VecEnvWorlds:
     """Steps an object with the contract: `external.env.ForeignWorlds`."""
 
@@ -279,6 +257,27 @@ class VecEnvWorlds:
                     f"{self._label}: extras['{key}']['{name}'] is {_describe(value)}; give a number, or a tensor"
                 ) from error
         return told
+
+
+def _make_worlds(config: ForeignConfig, num_envs: int, device: str, seed: int, *, tries_step: bool) -> ForeignWorlds:
+    if isinstance(config, GymnasiumConfig):
+        require(f"{config.label}:", "gymnasium", "gymnasium")
+        from mjtrain.env.external.gymnasium_worlds import make_gymnasium
+
+        envs = make_gymnasium(config, num_envs)
+    elif isinstance(config, MjlabConfig):
+        from mjtrain.env.external.mjlab_task import make_mjlab
+
+        envs = make_mjlab(config, num_envs, device, seed)
+    else:
+        make: Callable[..., Any] = config.make
+        envs = make(num_envs=num_envs, device=device, seed=seed, **config.kwargs)
+    gymnasium = sys.modules.get("gymnasium")  # it has been imported, if it has made them
+    if gymnasium is not None and isinstance(envs, gymnasium.vector.VectorEnv):
+        from mjtrain.env.external.gymnasium_worlds import GymnasiumWorlds
+
+        return GymnasiumWorlds(envs, seed, device, config.label)
+    return VecEnvWorlds(envs, config.label, tries_step=tries_step)
 
 
 def _describe(value: Any) -> str:

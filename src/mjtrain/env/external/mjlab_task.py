@@ -16,6 +16,12 @@ from mjtrain.runtime.errors import RequestError, suggest
 NUM_ENVS, NUM_ENVS_GPU = 64, 4096
 """Environments of a rank on a CPU and on a GPU. The registry has none: mjlab's own command asks for them."""
 
+TAKEN = ("num_steps_per_env", "save_interval", "obs_groups", "actor", "critic", "algorithm")
+"""Settings that are read. The rest is not about what is learned: where results go, how long it takes, what resumes."""
+
+OURS = {"PPO": "mjtrain.learning.rsl_rl.ppo:Ppo"}
+"""Algorithms of RSL-RL, and mjtrain's that do the same over all ranks."""
+
 
 def load_mjlab_task(name: str) -> TaskConfig:
     """Return the task `mjlab:NAME`.
@@ -56,13 +62,6 @@ def load_registry(name: str) -> ModuleType:
     if name not in names:
         raise RequestError(f"task mjlab:{name}: mjlab has no such task{suggest(name, names)}")
     return registry
-
-
-TAKEN = ("num_steps_per_env", "save_interval", "obs_groups", "actor", "critic", "algorithm")
-"""The rest is not about what is learned: where results go, how long it takes, and which run is resumed."""
-
-OURS = {"PPO": "mjtrain.learning.rsl_rl.ppo:Ppo"}
-"""Algorithms of RSL-RL, and mjtrain's that do the same over all ranks."""
 
 
 def to_agent(settings: Mapping[str, Any], label: str) -> AgentConfig:

@@ -23,6 +23,25 @@ from mjtrain.sim.robots.robot import describe_actuators
 FORMAT = 3  # 1: no relative actions; 2: kp and kd were not those of the joint where there was a gear, and no gain
 """Increased whenever a reader of the older format would misread the newer one."""
 
+_MEASURED_BY = {
+    "mjtrain.mdp.observations:last_action": "controller",
+    "mjtrain.mdp.observations:ctrl_rel": "controller",
+    "mjtrain.mdp.observations:command": "command",
+    "mjtrain.mdp.observations:height_scan": "estimator",
+    "mjtrain.mdp.observations:camera": "camera",
+    "mjtrain.mdp.gait:clock": "controller",
+    "mjtrain.mdp.root:base_ang_vel": "imu",
+    "mjtrain.mdp.root:projected_gravity": "imu",
+}
+"""What gives a term on a robot, where neither its joints nor its sensors say so."""
+
+_VELOCITY = ["ahead, m/s", "left, m/s", "turn, rad/s"]
+_POSITION, _QUATERNION = (
+    [f"{axis}, m, world" for axis in "xyz"],
+    [f"{axis} of the quaternion, world" for axis in "wxyz"],
+)
+_POSES = {3: _POSITION, 4: _QUATERNION, 7: [*_POSITION, *_QUATERNION]}
+
 
 def describe_policy(run: TrainedRun, env: TaskEnv, policy: Policy) -> dict[str, Any]:
     """Describe a policy's observations and actions in plain values."""
@@ -44,6 +63,47 @@ def describe_policy(run: TrainedRun, env: TaskEnv, policy: Policy) -> dict[str, 
         described |= _describe_motion(described, env)
     described["keys_left_out"] = make_field_keys(described)[1]
     return described | ({"images": [_describe_images(run, env, policy, group) for group in images]} if images else {})
+
+
+def describe_actions(env: Env) -> list[dict[str, Any]]:
+    """Describe the actions and their actuators, as docs/deploy-a-policy.md says.
+
+    Where an actuator has controls that no action drives, what these contribute is part of its bias.
+    """
+    layout, described = env.engine.layout, describe_actuators(env.engine.model)
+    columns = {(name, word): name if word is None else f"{name}:{word}" for name, word in layout.inputs}
+    driven = {(row["actuator"], row.get("input")) for row in env.action_table}
+    constant = dict.fromkeys(layout.actuators, 0.0)
+    for column, (name, word) in enumerate(layout.inputs):
+        gain = described[columns[name, word]]["gain"]
+        if (name, word) not in driven and gain is not None:
+            constant[name] += gain * layout.default_ctrl[column].item()
+    rows = []
+    for row in env.action_table:
+        entry = described[columns[row["actuator"], row.get("input")]]
+        bias = None if entry["bias"] is None else entry["bias"] + constant[row["actuator"]]
+        rows.append({**to_plain(row), **entry, "bias": bias})
+        own = [column for column, (name, _) in enumerate(layout.inputs) if name == row["actuator"]]
+        if entry["formula"] == "none" and len(own) > 1:
+            inputs = [layout.inputs[column] for column in own]
+            values = layout.default_ctrl[own].tolist()
+            rows[-1]["held_controls"] = [
+                None if key in driven else value for key, value in zip(inputs, values, strict=True)
+            ]
+        if row.get("base") == "motion_controls" and row["base_params"].get("share") == 0:  # the default pose always
+            del rows[-1]["base"], rows[-1]["base_params"]
+            rows[-1]["offset"] = layout.default_ctrl[entry["ctrl_index"]].item()
+    return rows
+
+
+def to_text(metadata: dict[str, Any]) -> str:
+    """Write metadata as JSON."""
+    return json.dumps(metadata, indent=2)
+
+
+def list_image_inputs(policy: Policy) -> list[str]:
+    """Return the image groups that a policy reads, in the order of its inputs."""
+    return [group for group, shape in policy.inputs.items() if len(shape) > 1]
 
 
 def _describe_foreign(env: TaskEnv, policy: Policy) -> dict[str, Any]:
@@ -88,37 +148,6 @@ def _describe_motion(described: dict[str, Any], env: Env) -> dict[str, Any]:
             view = view_with_motion({**described, "motion": motion})
             return {"motion": {**motion, "keys_left_out": make_field_keys(view.described)[1]}}
     return {}
-
-
-def describe_actions(env: Env) -> list[dict[str, Any]]:
-    """Describe the actions and their actuators, as docs/deploy-a-policy.md says.
-
-    Where an actuator has controls that no action drives, what these contribute is part of its bias.
-    """
-    layout, described = env.engine.layout, describe_actuators(env.engine.model)
-    columns = {(name, word): name if word is None else f"{name}:{word}" for name, word in layout.inputs}
-    driven = {(row["actuator"], row.get("input")) for row in env.action_table}
-    constant = dict.fromkeys(layout.actuators, 0.0)
-    for column, (name, word) in enumerate(layout.inputs):
-        gain = described[columns[name, word]]["gain"]
-        if (name, word) not in driven and gain is not None:
-            constant[name] += gain * layout.default_ctrl[column].item()
-    rows = []
-    for row in env.action_table:
-        entry = described[columns[row["actuator"], row.get("input")]]
-        bias = None if entry["bias"] is None else entry["bias"] + constant[row["actuator"]]
-        rows.append({**to_plain(row), **entry, "bias": bias})
-        own = [column for column, (name, _) in enumerate(layout.inputs) if name == row["actuator"]]
-        if entry["formula"] == "none" and len(own) > 1:
-            inputs = [layout.inputs[column] for column in own]
-            values = layout.default_ctrl[own].tolist()
-            rows[-1]["held_controls"] = [
-                None if key in driven else value for key, value in zip(inputs, values, strict=True)
-            ]
-        if row.get("base") == "motion_controls" and row["base_params"].get("share") == 0:  # the default pose always
-            del rows[-1]["base"], rows[-1]["base_params"]
-            rows[-1]["offset"] = layout.default_ctrl[entry["ctrl_index"]].item()
-    return rows
 
 
 def _describe_observations(
@@ -176,36 +205,6 @@ def _describe_frame(name: str, camera: CameraConfig, params: dict[str, Any]) -> 
 def _describe_term(term: ObservationTerm) -> dict[str, Any]:
     """Return what a term is, without what only makes training robust."""
     return {key: value for key, value in to_plain(term).items() if key not in ("noise", "shift")}
-
-
-def to_text(metadata: dict[str, Any]) -> str:
-    """Write metadata as JSON."""
-    return json.dumps(metadata, indent=2)
-
-
-def list_image_inputs(policy: Policy) -> list[str]:
-    """Return the image groups that a policy reads, in the order of its inputs."""
-    return [group for group, shape in policy.inputs.items() if len(shape) > 1]
-
-
-_MEASURED_BY = {
-    "mjtrain.mdp.observations:last_action": "controller",
-    "mjtrain.mdp.observations:ctrl_rel": "controller",
-    "mjtrain.mdp.observations:command": "command",
-    "mjtrain.mdp.observations:height_scan": "estimator",
-    "mjtrain.mdp.observations:camera": "camera",
-    "mjtrain.mdp.gait:clock": "controller",
-    "mjtrain.mdp.root:base_ang_vel": "imu",
-    "mjtrain.mdp.root:projected_gravity": "imu",
-}
-"""What gives a term on a robot, where neither its joints nor its sensors say so."""
-
-_VELOCITY = ["ahead, m/s", "left, m/s", "turn, rad/s"]
-_POSITION, _QUATERNION = (
-    [f"{axis}, m, world" for axis in "xyz"],
-    [f"{axis} of the quaternion, world" for axis in "wxyz"],
-)
-_POSES = {3: _POSITION, 4: _QUATERNION, 7: [*_POSITION, *_QUATERNION]}
 
 
 def _describe_command(name: str, term: CommandTerm, env: Env) -> dict[str, Any]:

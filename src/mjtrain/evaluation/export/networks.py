@@ -26,6 +26,16 @@ OUTPUT = "actions"
 
 OPSET = 18
 
+NUM_RANDOM = 32
+"""Number of random images on which files are compared, beside the recorded ones."""
+
+TOLERANCE = 1e-5
+"""Largest allowed difference of an action, in the unit of the policy's output."""
+
+IMAGE_TOLERANCE = 1e-4
+"""The same for a policy that sees: libraries sum the pixels of an image in another order, and where an image has little
+contrast, its normalisation enlarges what that changes (1e-5 was seen)."""
+
 
 def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
     """Write a policy as ONNX, with metadata as JSON under `KEY` and in the keys that other controllers read."""
@@ -134,17 +144,6 @@ def write_torchscript(policy: Policy, path: Path) -> None:
             exported = torch.jit.script(module)
         content = exported.save_to_buffer()  # pyright: ignore[reportAttributeAccessIssue]
     path.write_bytes(content)  # torch itself would end the process where the disk is full
-
-
-NUM_RANDOM = 32
-"""Number of random images on which files are compared, beside the recorded ones."""
-
-TOLERANCE = 1e-5
-"""Largest allowed difference of an action, in the unit of the policy's output."""
-
-IMAGE_TOLERANCE = 1e-4
-"""The same for a policy that sees: libraries sum the pixels of an image in another order, and where an image has little
-contrast, its normalisation enlarges what that changes (1e-5 was seen)."""
 
 
 def record_observations(player: Player, count: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:

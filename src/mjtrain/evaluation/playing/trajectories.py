@@ -18,6 +18,9 @@ from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 
+STATE = ("qpos", "qvel", "act")
+"""Fields of the state that are recorded before each action."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
@@ -40,10 +43,6 @@ class Trajectory:
     def num_steps(self) -> int:
         """Length in env steps."""
         return len(self.arrays["rewards"])
-
-
-STATE = ("qpos", "qvel", "act")
-"""Fields of the state that are recorded before each action."""
 
 
 def record_episodes(

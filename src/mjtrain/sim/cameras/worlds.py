@@ -17,6 +17,12 @@ from mjtrain.sim.robots.start import make_start
 _CENTERED = (mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM, mujoco.mjtCamLight.mjCAMLIGHT_TARGETBODYCOM)
 """Cameras and lights that follow a centre of mass."""
 
+_kernels: dict[Hashable, wp.Kernel | None] = {}
+"""Kernels of the ray caster by what they are built for."""
+
+_STATIC_TYPES = (bool, int, float, wp.uint32, wp.vec3)
+"""Types of the fields of a context that are constants in the kernel, as in MuJoCo Warp."""
+
 
 class RenderedWorlds:
     """Renders num_envs worlds, one after the other on a CPU and all at once on a GPU."""
@@ -82,11 +88,16 @@ class RenderedWorlds:
                 wp.launch(kernel, dim=size, inputs=inputs, outputs=[image])
 
 
-_kernels: dict[Hashable, wp.Kernel | None] = {}
-"""Kernels of the ray caster by what they are built for."""
+def build_height_fields(model: mujoco.MjModel) -> mjw.RenderContext | None:
+    """Build the acceleration structures of all height fields, which takes seconds, for all contexts of a model.
 
-_STATIC_TYPES = (bool, int, float, wp.uint32, wp.vec3)
-"""Types of the fields of a context that are constants in the kernel, as in MuJoCo Warp."""
+    A context without cameras has them; None if there are no height fields.
+    """
+    if not model.nhfield:
+        return None
+    return mjw.create_render_context(
+        model, cam_active=[], cam_res=[], use_textures=False, enabled_geom_groups=list(range(mujoco.mjNGROUP))
+    )
 
 
 def _render(model: mjw.Model, data: mjw.Data, context: mjw.RenderContext) -> None:
@@ -102,18 +113,6 @@ def _as_key(value: Any) -> Hashable:
     if isinstance(value, wp.vec3):
         return tuple(value)
     return int(value) if isinstance(value, wp.uint32) else value
-
-
-def build_height_fields(model: mujoco.MjModel) -> mjw.RenderContext | None:
-    """Build the acceleration structures of all height fields, which takes seconds, for all contexts of a model.
-
-    A context without cameras has them; None if there are no height fields.
-    """
-    if not model.nhfield:
-        return None
-    return mjw.create_render_context(
-        model, cam_active=[], cam_res=[], use_textures=False, enabled_geom_groups=list(range(mujoco.mjNGROUP))
-    )
 
 
 def _create_context(

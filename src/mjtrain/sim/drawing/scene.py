@@ -192,13 +192,6 @@ class GhostGeoms:
         mujoco.mjv_addGeoms(self._model, self._data, self._option, mujoco.MjvPerturb(), dynamic, scene)
 
 
-def _posed(model: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:
-    data = make_start(model)
-    data.qpos[:] = qpos
-    mujoco.mj_kinematics(model, data)
-    return data
-
-
 def list_visible(model: mujoco.MjModel) -> list[int]:
     """Return the geoms that MuJoCo's viewer shows, of the shapes that are known here."""
     return [
@@ -208,6 +201,35 @@ def list_visible(model: mujoco.MjModel) -> list[int]:
         and int(model.geom_type[geom]) in _SHAPES
         and _color(model, geom)[3] > 0
     ]
+
+
+def merge_vertices(vertices: np.ndarray, faces: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Simplify a mesh to at most limit triangles: vertices in the same cell of a grid become their mean.
+
+    Triangles without an area go. Shapes (n, 3) and (m, 3).
+    """
+    if len(faces) <= limit:
+        return vertices, faces
+    low, extent = vertices.min(axis=0), float(np.ptp(vertices, axis=0).max())
+    cells = 2.0 * np.sqrt(limit)
+    while True:
+        grid = np.floor((vertices - low) / extent * cells).astype(int)
+        _, cell, count = np.unique(grid, axis=0, return_inverse=True, return_counts=True)
+        cell = cell.reshape(-1)
+        merged = cell[faces]
+        kept = (merged[:, 0] != merged[:, 1]) & (merged[:, 1] != merged[:, 2]) & (merged[:, 2] != merged[:, 0])
+        merged = np.unique(merged[kept], axis=0)
+        if len(merged) <= limit:
+            means = np.stack([np.bincount(cell, vertices[:, axis]) for axis in range(3)], axis=1) / count[:, None]
+            return means, merged
+        cells *= 0.9
+
+
+def _posed(model: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:
+    data = make_start(model)
+    data.qpos[:] = qpos
+    mujoco.mj_kinematics(model, data)
+    return data
 
 
 def _describe(data: mujoco.MjData, geom: int, bodies: np.ndarray) -> dict[str, Any]:
@@ -293,25 +315,3 @@ def _simplified(meshes: list[tuple[np.ndarray, np.ndarray]]) -> list[tuple[np.nd
     while len(sizes) and np.minimum(sizes, limit).sum() > MAX_TRIANGLES:
         limit = int(limit * 0.9)
     return [merge_vertices(*mesh, limit) for mesh in meshes]
-
-
-def merge_vertices(vertices: np.ndarray, faces: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Simplify a mesh to at most limit triangles: vertices in the same cell of a grid become their mean.
-
-    Triangles without an area go. Shapes (n, 3) and (m, 3).
-    """
-    if len(faces) <= limit:
-        return vertices, faces
-    low, extent = vertices.min(axis=0), float(np.ptp(vertices, axis=0).max())
-    cells = 2.0 * np.sqrt(limit)
-    while True:
-        grid = np.floor((vertices - low) / extent * cells).astype(int)
-        _, cell, count = np.unique(grid, axis=0, return_inverse=True, return_counts=True)
-        cell = cell.reshape(-1)
-        merged = cell[faces]
-        kept = (merged[:, 0] != merged[:, 1]) & (merged[:, 1] != merged[:, 2]) & (merged[:, 2] != merged[:, 0])
-        merged = np.unique(merged[kept], axis=0)
-        if len(merged) <= limit:
-            means = np.stack([np.bincount(cell, vertices[:, axis]) for axis in range(3)], axis=1) / count[:, None]
-            return means, merged
-        cells *= 0.9

@@ -9,6 +9,25 @@ import torch
 
 from mjtrain.runtime.errors import RequestError
 
+CONTACT_WIDTHS = {"found": 1, "force": 3, "torque": 3, "dist": 1, "pos": 3, "normal": 3, "tangent": 3}
+"""What a contact sensor may report of each contact, in the order of its columns, and how many columns that has."""
+
+MODEL_FIELDS = {
+    "body_mass": True,
+    "body_inertia": True,
+    "body_ipos": True,
+    "body_iquat": True,
+    "dof_armature": True,
+    "dof_damping": False,
+    "dof_frictionloss": False,
+    "geom_friction": False,
+    "actuator_gainprm": False,
+    "actuator_biasprm": False,
+    "actuator_forcerange": False,
+    "gravity": False,
+}
+"""Fields of the model that may differ between worlds, and whether constants are derived from them (`refresh_model`)."""
+
 
 def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> list[str]:
     """Find names by regular expressions, matched whole.
@@ -116,27 +135,6 @@ class Columns(dict[str, slice]):
                 slice(columns[0], columns[-1] + 1) if adjacent else torch.tensor(columns, device=self._device)
             )
         return self._selected[key]
-
-
-CONTACT_WIDTHS = {"found": 1, "force": 3, "torque": 3, "dist": 1, "pos": 3, "normal": 3, "tangent": 3}
-"""What a contact sensor may report of each contact, in the order of its columns, and how many columns that has."""
-
-
-MODEL_FIELDS = {
-    "body_mass": True,
-    "body_inertia": True,
-    "body_ipos": True,
-    "body_iquat": True,
-    "dof_armature": True,
-    "dof_damping": False,
-    "dof_frictionloss": False,
-    "geom_friction": False,
-    "actuator_gainprm": False,
-    "actuator_biasprm": False,
-    "actuator_forcerange": False,
-    "gravity": False,
-}
-"""Fields of the model that may differ between worlds, and whether constants are derived from them (`refresh_model`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

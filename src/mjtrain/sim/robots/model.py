@@ -21,6 +21,8 @@ from mjtrain.sim.robots.robot_bundle import check_loops
 _BASE_M = 0.5
 """Thickness of the ground below its lowest point, in m."""
 
+_REMEMBERS = {"sleep": mujoco.mjtEnableBit.mjENBL_SLEEP, "ipc": mujoco.mjtEnableBit.mjENBL_IPC}
+
 
 def load_model(config: EnvConfig) -> mujoco.MjModel:
     """Compile the robot, completed as its config says, on its ground.
@@ -53,9 +55,6 @@ def robot_only(robot: RobotConfig) -> EnvConfig:
     return EnvConfig(
         robot=robot, decimation=1, episode_length_s=1.0, actions={}, observations={}, rewards={}, terminations={}
     )
-
-
-_REMEMBERS = {"sleep": mujoco.mjtEnableBit.mjENBL_SLEEP, "ipc": mujoco.mjtEnableBit.mjENBL_IPC}
 
 
 def check_flags(model: mujoco.MjModel, flag: str) -> None:

@@ -15,6 +15,9 @@ BODIES = (mujoco.mjtObj.mjOBJ_BODY.value, mujoco.mjtObj.mjOBJ_XBODY.value)
 _WIDTHS = {mujoco.mjtJoint.mjJNT_FREE: (7, 6), mujoco.mjtJoint.mjJNT_BALL: (4, 3)}
 """Columns in qpos and in qvel of joints that have more than one."""
 
+_INPUTS = [(name, bit) for name, bit in mujoco.mjtCtrlInput.__members__.items() if name != "mjINPUT_NONE"]
+"""MuJoCo orders the controls of an actuator by these bits."""
+
 
 def make_layout(model: mujoco.MjModel, device: torch.device | str, dtype: torch.dtype) -> Layout:
     """Read the layout of a compiled model. Parts without a name are left out."""
@@ -171,10 +174,6 @@ def name_inputs(model: mujoco.MjModel, index: int) -> list[str | None]:
         name.removeprefix("mjINPUT_").lower() for name, bit in _INPUTS if is_input and spec & int(bit)
     ]
     return words if len(words) == count else [str(number) for number in range(count)]
-
-
-_INPUTS = [(name, bit) for name, bit in mujoco.mjtCtrlInput.__members__.items() if name != "mjINPUT_NONE"]
-"""MuJoCo orders the controls of an actuator by these bits."""
 
 
 def neutral_controls(model: mujoco.MjModel) -> np.ndarray:

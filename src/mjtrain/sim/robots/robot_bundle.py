@@ -34,6 +34,14 @@ _FILE_ATTRIBUTES = {
 _WRITTEN = 1e-4
 """Tolerance of numbers that MuJoCo has written, which have about six digits."""
 
+_TOKEN = re.compile(
+    r"""<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>|<![^>]*>|</(?P<end>[^\s>]+)\s*>
+    |<(?P<begin>[^\s/>!?]+)(?P<attributes>(?:[^>"']|"[^"]*"|'[^']*')*?)(?P<empty>/?)>|[^<]+""",
+    re.DOTALL | re.VERBOSE,
+)
+_ATTRIBUTE = re.compile(r"""\s*([^\s=/"']+)\s*=\s*("[^"]*"|'[^']*')\s*""", re.DOTALL)
+_OTHER_ENCODING = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["'](?!utf-?8["'])""", re.IGNORECASE)
+
 
 class RobotBundleError(ValueError):
     """The robot cannot be copied; the message says why."""
@@ -141,6 +149,28 @@ def _is_equal(first: Any, second: Any, tolerance: float) -> bool:
     return bool((abs(first - second) <= tolerance * largest).all())
 
 
+def find_file_attributes(root: ET.Element) -> Iterator[tuple[ET.Element, str, str]]:
+    """Yield element, attribute and compiler setting (see `_FILE_ATTRIBUTES`) wherever an MJCF file names a file."""
+    for element in root.iter():
+        kind, attributes = _FILE_ATTRIBUTES.get(str(element.tag), ("", ()))
+        for attribute in attributes:
+            if element.get(attribute):
+                yield element, attribute, kind
+
+
+def list_references(data: bytes, label: str) -> list[str]:
+    """Return what the content of an MJCF file names as files, which MuJoCo looks for in the folder of the file.
+
+    Raises:
+        RobotBundleError: It is not XML, or has MuJoCo look in other folders, as files of a bundle do not.
+    """
+    root = _parse_data(data, label)
+    for compiler in root.iter("compiler"):
+        if {"assetdir", _MESH_DIR, _TEXTURE_DIR, "strippath"} & compiler.attrib.keys():
+            raise RobotBundleError(f"{label} has MuJoCo look for files in another folder")
+    return [value for element in root.iter() for key, value in element.attrib.items() if key.startswith("file")]
+
+
 def check_loops(robot: Path) -> None:
     """Raise a RobotBundleError if a file includes or attaches itself, by way of others too."""
     data = _read(robot)
@@ -189,15 +219,6 @@ def _merge(path: Path, assets: dict[str, bytes], *, is_attached: bool = False, c
     return ET.tostring(root, encoding="unicode").encode("utf-8", "surrogateescape") + b"\n"
 
 
-def find_file_attributes(root: ET.Element) -> Iterator[tuple[ET.Element, str, str]]:
-    """Yield element, attribute and compiler setting (see `_FILE_ATTRIBUTES`) wherever an MJCF file names a file."""
-    for element in root.iter():
-        kind, attributes = _FILE_ATTRIBUTES.get(str(element.tag), ("", ()))
-        for attribute in attributes:
-            if element.get(attribute):
-                yield element, attribute, kind
-
-
 def _add_asset(path: Path, kind: str, assets: dict[str, bytes], chain: tuple[Path, ...]) -> str:
     """Add a file, and return its name in the folder of the assets."""
     content = _merge(path, assets, is_attached=True, chain=chain) if kind == "model" else _read(path)
@@ -236,28 +257,6 @@ def _read_compiler(root: ET.Element, main_folder: Path) -> tuple[dict[str, Path]
                 folders[name] = main_folder / value
         strips_path = compiler.attrib.pop("strippath", str(strips_path).lower()) == "true"
     return folders, strips_path
-
-
-_TOKEN = re.compile(
-    r"""<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>|<![^>]*>|</(?P<end>[^\s>]+)\s*>
-    |<(?P<begin>[^\s/>!?]+)(?P<attributes>(?:[^>"']|"[^"]*"|'[^']*')*?)(?P<empty>/?)>|[^<]+""",
-    re.DOTALL | re.VERBOSE,
-)
-_ATTRIBUTE = re.compile(r"""\s*([^\s=/"']+)\s*=\s*("[^"]*"|'[^']*')\s*""", re.DOTALL)
-_OTHER_ENCODING = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["'](?!utf-?8["'])""", re.IGNORECASE)
-
-
-def list_references(data: bytes, label: str) -> list[str]:
-    """Return what the content of an MJCF file names as files, which MuJoCo looks for in the folder of the file.
-
-    Raises:
-        RobotBundleError: It is not XML, or has MuJoCo look in other folders, as files of a bundle do not.
-    """
-    root = _parse_data(data, label)
-    for compiler in root.iter("compiler"):
-        if {"assetdir", _MESH_DIR, _TEXTURE_DIR, "strippath"} & compiler.attrib.keys():
-            raise RobotBundleError(f"{label} has MuJoCo look for files in another folder")
-    return [value for element in root.iter() for key, value in element.attrib.items() if key.startswith("file")]
 
 
 def _parse(path: Path) -> ET.Element:

@@ -41,6 +41,20 @@ SLOW_CHECKS = {
 }
 """Checks that may hang, in their order, and what to do then; `check_{name}` makes a check, in a separate process."""
 
+_RANK_BYTES = 1 << 30
+"""Memory that a small training takes on a rank, libraries included."""
+
+_RANK_TASKS = 64
+"""Processes and threads of a rank with one thread for physics, libraries included."""
+
+_GOOD_DESCRIPTORS = 1024
+_LEAST_ADDRESSES = 3_500_000_000
+"""Address space without which a rank cannot load its libraries."""
+
+_SHM_BYTES = 64 << 20
+_ENDLESS = resource.RLIM_INFINITY
+_INFINIBAND = Path("/sys/class/infiniband")
+
 
 def describe_host() -> dict[str, Any]:
     """Return what must be the same on all hosts, and where it is."""
@@ -159,21 +173,6 @@ def _leave_on_request() -> None:
     signal.sigwait([signal.SIGTERM])
     signal.alarm(_GRACE_S)
     _thread.interrupt_main()
-
-
-_RANK_BYTES = 1 << 30
-"""Memory that a small training takes on a rank, libraries included."""
-
-_RANK_TASKS = 64
-"""Processes and threads of a rank with one thread for physics, libraries included."""
-
-_GOOD_DESCRIPTORS = 1024
-_LEAST_ADDRESSES = 3_500_000_000
-"""Address space without which a rank cannot load its libraries."""
-
-_SHM_BYTES = 64 << 20
-_ENDLESS = resource.RLIM_INFINITY
-_INFINIBAND = Path("/sys/class/infiniband")
 
 
 def check_limits(question: Question) -> list[Finding]:

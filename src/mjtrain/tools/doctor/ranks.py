@@ -32,6 +32,27 @@ _CLOCK_S = 2.0
 _VISIBLE_S = 5.0
 """Time that a shared file system may take until another host sees a new file."""
 
+_ADVICE = (
+    ("Unable to find address for", "give --interface one that this host has, or unset GLOO_SOCKET_IFNAME"),
+    ("no such interface", "give --interface one that the host has"),
+    ("Address already in use", "set MASTER_PORT to a free port on every host"),
+    ("cannot be reached", "open the port between the hosts in the firewall, and look whether MASTER_ADDR is right"),
+    ("did not connect", "look at what doctor says on the hosts that are missing, and at the firewall between them"),
+    ("ncclUnhandledCudaError", "set NCCL_DEBUG=WARN and try again: the driver and NCCL do not fit"),
+    ("ncclSystemError", "set NCCL_DEBUG=WARN and try again: the interface (--interface) or /dev/shm"),
+    ("NCCL", "set NCCL_DEBUG=WARN and try again; --backend gloo works without NCCL"),
+    ("SIGKILL", "it may have been killed by the kernel's OOM killer: look at dmesg and at the limit of the container"),
+    ("no progress", "ranks started, and then hung: look at the network between the hosts, and at dmesg for the GPUs"),
+    (
+        "wait timeout|imed out",
+        "ranks started, and cannot reach each other: open all ports between the hosts in the firewall",
+    ),
+    ("onnect", "open all ports between the hosts in the firewall, or give another --interface"),
+    ("has no visible GPU", "use hosts of one kind, or --gpu-ids None"),
+    ("asks for|start the same number on every node", "give every node the same command, for the same number of ranks"),
+)
+"""Part of what a message says, and what helps; the first that fits."""
+
 
 def measure_ranks(
     context: RankContext, log_root: str, can_write: bool, report: dict[str, Any] | None
@@ -217,28 +238,6 @@ def _judge_folder(seen: list[list[int]], ranks: list[dict[str, Any]]) -> list[Fi
 
 def _show_s(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
-
-
-_ADVICE = (
-    ("Unable to find address for", "give --interface one that this host has, or unset GLOO_SOCKET_IFNAME"),
-    ("no such interface", "give --interface one that the host has"),
-    ("Address already in use", "set MASTER_PORT to a free port on every host"),
-    ("cannot be reached", "open the port between the hosts in the firewall, and look whether MASTER_ADDR is right"),
-    ("did not connect", "look at what doctor says on the hosts that are missing, and at the firewall between them"),
-    ("ncclUnhandledCudaError", "set NCCL_DEBUG=WARN and try again: the driver and NCCL do not fit"),
-    ("ncclSystemError", "set NCCL_DEBUG=WARN and try again: the interface (--interface) or /dev/shm"),
-    ("NCCL", "set NCCL_DEBUG=WARN and try again; --backend gloo works without NCCL"),
-    ("SIGKILL", "it may have been killed by the kernel's OOM killer: look at dmesg and at the limit of the container"),
-    ("no progress", "ranks started, and then hung: look at the network between the hosts, and at dmesg for the GPUs"),
-    (
-        "wait timeout|imed out",
-        "ranks started, and cannot reach each other: open all ports between the hosts in the firewall",
-    ),
-    ("onnect", "open all ports between the hosts in the firewall, or give another --interface"),
-    ("has no visible GPU", "use hosts of one kind, or --gpu-ids None"),
-    ("asks for|start the same number on every node", "give every node the same command, for the same number of ranks"),
-)
-"""Part of what a message says, and what helps; the first that fits."""
 
 
 def explain(error: BaseException) -> Finding:

@@ -36,6 +36,26 @@ _DISK_ADVICE = {
     errno.ESTALE: "the server has exported it again: remount it on this host",
 }
 
+_BUSY = 0.1
+"""Part of a GPU's memory that is in use before a run, from which on something else must be using it."""
+
+_PICTURE = """
+<mujoco>
+  <worldbody>
+    <light pos="0 0 3"/>
+    <geom type="plane" size="2 2 .1" rgba=".2 .3 .4 1"/>
+    <geom type="sphere" size=".4" pos="0 0 .4" rgba=".9 .3 .2 1"/>
+    <camera name="camera" pos="0 -2 1" xyaxes="1 0 0 0 .4 1"/>
+  </worldbody>
+</mujoco>
+"""
+_PIXELS = 64
+
+_RENDERING_ADVICE = (
+    "apt-get install libegl1 libegl-mesa0; with NVIDIA's driver in a container set NVIDIA_DRIVER_CAPABILITIES=all; "
+    "or MUJOCO_GL=osmesa with libosmesa6"
+)
+
 
 def check_log_root(question: Question) -> list[Finding]:
     """Check free space, and what checkpoints do there (write, fsync, rename, read)."""
@@ -126,10 +146,6 @@ def _missing_folders(url: str) -> Iterator[Path]:
         folder = folder.parent
 
 
-_BUSY = 0.1
-"""Part of a GPU's memory that is in use before a run, from which on something else must be using it."""
-
-
 def check_gpus(question: Question) -> list[Finding]:
     """Ask the driver about every GPU, and torch whether CUDA works."""
     try:
@@ -177,24 +193,6 @@ def _look_at(index: int, handle: object) -> Finding:
         return warning("gpu", f"{figure}; {errors} uncorrected memory errors", advice)
     advice = f"`nvidia-smi` shows what uses GPU {index}; end it, or choose another --gpu-ids"
     return grade("gpu", figure, advice, warns=total - free > _BUSY * total)
-
-
-_PICTURE = """
-<mujoco>
-  <worldbody>
-    <light pos="0 0 3"/>
-    <geom type="plane" size="2 2 .1" rgba=".2 .3 .4 1"/>
-    <geom type="sphere" size=".4" pos="0 0 .4" rgba=".9 .3 .2 1"/>
-    <camera name="camera" pos="0 -2 1" xyaxes="1 0 0 0 .4 1"/>
-  </worldbody>
-</mujoco>
-"""
-_PIXELS = 64
-
-_RENDERING_ADVICE = (
-    "apt-get install libegl1 libegl-mesa0; with NVIDIA's driver in a container set NVIDIA_DRIVER_CAPABILITIES=all; "
-    "or MUJOCO_GL=osmesa with libosmesa6"
-)
 
 
 def check_rendering(question: Question) -> list[Finding]:

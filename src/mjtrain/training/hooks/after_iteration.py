@@ -28,6 +28,21 @@ from mjtrain.training.hooks.base import Hook, HookContext
 from mjtrain.training.metric_rules import Ranking, find_ranking, parse_stop_condition
 from mjtrain.training.reporting.report import RunReport
 
+_MARGIN = 1.25
+"""How much more room for a buffer is proposed than was asked for: where some was missing, not all was asked for."""
+
+_MORE_MEMORY = 'raise memory in <size memory="…"/> of the robot\'s file, or remove it'
+_ADVICE = {
+    "inertia": "an inertia matrix was close to singular: look at masses, inertias and armature, and at events that "
+    "change them",
+    "contacts": f"there was no room for all contacts, and the excess is dropped: {_MORE_MEMORY}",
+    "constraints": f"there was no room for all constraints, and the excess is dropped: {_MORE_MEMORY}",
+    "bad_qpos": "a position was NaN or above 1e10",
+    "bad_qvel": "a velocity was NaN or above 1e10",
+    "bad_qacc": "an acceleration was NaN or above 1e10",
+    "bad_ctrl": "a control was NaN or above 1e10, and MuJoCo used 0 instead: give the action terms a clip",
+}
+
 
 def record_best(run_dir: Path, best: BestCheckpoint, report: RunReport) -> bool:
     """Record which checkpoint is the best, and return whether that was done; otherwise a warning says so."""
@@ -249,10 +264,6 @@ class NanHook(Hook):
             write_to_stderr(f"the last seconds of worlds that broke {where}")
 
 
-_MARGIN = 1.25
-"""How much more room is proposed than was asked for: where some was missing, not all that was needed was asked for."""
-
-
 class OverflowHook(Hook):
     """Warns once of each buffer of the engine that was too small, and names the setting that would have fitted."""
 
@@ -277,19 +288,6 @@ class OverflowHook(Hook):
                 f"{name} of {num_worlds} worlds, and the excess is dropped; up to {need} per world "
                 f"were asked for, so {buffer.setting} {room} should do"
             )
-
-
-_MORE_MEMORY = 'raise memory in <size memory="…"/> of the robot\'s file, or remove it'
-_ADVICE = {
-    "inertia": "an inertia matrix was close to singular: look at masses, inertias and armature, and at events that "
-    "change them",
-    "contacts": f"there was no room for all contacts, and the excess is dropped: {_MORE_MEMORY}",
-    "constraints": f"there was no room for all constraints, and the excess is dropped: {_MORE_MEMORY}",
-    "bad_qpos": "a position was NaN or above 1e10",
-    "bad_qvel": "a velocity was NaN or above 1e10",
-    "bad_qacc": "an acceleration was NaN or above 1e10",
-    "bad_ctrl": "a control was NaN or above 1e10, and MuJoCo used 0 instead: give the action terms a clip",
-}
 
 
 class WarningHook(Hook):

@@ -24,6 +24,12 @@ _SYMMETRY = "--agent.algorithm.symmetry-cfg"
 _OPTIONAL = ("observations", "rewards", "terminations", "events", "commands", "successes", "curriculum", "controllers")
 """Kinds of terms that --without may name."""
 
+_ONCE = ("start", "build")
+"""Phases that a training has before its first iteration."""
+
+_PHASES = (*_ONCE, "rollout", "update", "report", "evaluation", "save")
+"""All phases of a training."""
+
 
 def leave_out(config: TrainConfig) -> TrainConfig:
     """Return the config without the terms of --without, as if the task had never had them."""
@@ -206,13 +212,6 @@ def find_mirrored_groups(agent: AgentConfig) -> tuple[str, ...]:
     if not isinstance(agent.algorithm, PpoConfig) or not agent.algorithm.symmetry_cfg.is_used:
         return ()
     return tuple(dict.fromkeys(group for name in ("actor", "critic") for group in agent.obs_groups.get(name, ())))
-
-
-_ONCE = ("start", "build")
-"""Phases that a training has before its first iteration."""
-
-_PHASES = (*_ONCE, "rollout", "update", "report", "evaluation", "save")
-"""All phases of a training."""
 
 
 def find_training_problems(faults: tuple[Fault, ...], config: TrainConfig, world_size: int) -> Iterator[str]:

@@ -89,6 +89,49 @@ def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_e
             yield from _find_detachment_problems(algorithm)
 
 
+def find_unread_groups(agent: AgentConfig, env: EnvConfig) -> Iterator[str]:
+    """Yield a line for each observation group that nothing reads; estimates are read by play."""
+    read = {group for groups in agent.obs_groups.values() for group in groups}
+    read.add(agent.supervised_group)
+    for name, terms in env.observations.items():
+        if name not in read and all(term.estimate_error is None for term in terms.values()):
+            yield f"--env.observations.{name}: no network reads this group; name it in --agent.obs-groups, or remove it"
+
+
+def check_agent(env: "ForeignEnv", agent: AgentConfig, num_envs: int) -> None:
+    """Check that an agent reads what the environments observe, with networks that fit."""
+    seen = env.observe()
+    problems = list(find_missing_groups(seen, agent))
+    shapes = {group: tuple(values.shape[1:]) for group, values in seen.items()}
+    problems = problems or list(find_network_problems(agent, shapes, num_envs))
+    if problems:
+        raise RequestError.of(problems)
+
+
+def check_before_training(config: ForeignConfig, agent: AgentConfig, num_envs: int) -> None:
+    """Step two environments of Gymnasium once, before anything is written; of mjlab, check what is changed.
+
+    What a function makes may be a simulator of which a process can have only one, so it is checked by the ranks. So are
+    environments of mjlab, which take long to make.
+    """
+    if isinstance(config, MjlabConfig):
+        from mjtrain.env.external.mjlab_task import read_env_config
+
+        read_env_config(config)
+    if not isinstance(config, GymnasiumConfig):
+        return
+    import torch
+
+    from mjtrain.env.external.env import make_foreign_env
+
+    env = make_foreign_env(replace(config, vectorization="sync"), 2, "cpu", seed=0)
+    try:
+        check_agent(env, agent, num_envs)
+        env.step(torch.zeros(env.num_envs, env.num_actions))
+    finally:
+        env.close()
+
+
 def _find_shift_problems(agent: AgentConfig, shift: int, shapes: Mapping[str, Shape]) -> Iterator[str]:
     """Check that the student sees images, and that something is left of each."""
     images = _images({group: shapes[group] for group in agent.obs_groups.get("actor", ()) if group in shapes})
@@ -98,15 +141,6 @@ def _find_shift_problems(agent: AgentConfig, shift: int, shapes: Mapping[str, Sh
     for group, (_, height, width) in images.items():
         if shift >= min(height, width):
             yield f"{flag}: the images of {group} are {width} x {height} pixels; give fewer pixels"
-
-
-def find_unread_groups(agent: AgentConfig, env: EnvConfig) -> Iterator[str]:
-    """Yield a line for each observation group that nothing reads; estimates are read by play."""
-    read = {group for groups in agent.obs_groups.values() for group in groups}
-    read.add(agent.supervised_group)
-    for name, terms in env.observations.items():
-        if name not in read and all(term.estimate_error is None for term in terms.values()):
-            yield f"--env.observations.{name}: no network reads this group; name it in --agent.obs-groups, or remove it"
 
 
 def _find_unknown_classes(agent: AgentConfig, networks: Mapping[str, ModelConfig]) -> Iterator[str]:
@@ -263,37 +297,3 @@ def _find_lost_image(flag: str, config: CnnConfig, group: str, shape: Shape) -> 
 
 def _at(value: Any, layer: int) -> Any:
     return value[layer] if isinstance(value, tuple) else value
-
-
-def check_agent(env: "ForeignEnv", agent: AgentConfig, num_envs: int) -> None:
-    """Check that an agent reads what the environments observe, with networks that fit."""
-    seen = env.observe()
-    problems = list(find_missing_groups(seen, agent))
-    shapes = {group: tuple(values.shape[1:]) for group, values in seen.items()}
-    problems = problems or list(find_network_problems(agent, shapes, num_envs))
-    if problems:
-        raise RequestError.of(problems)
-
-
-def check_before_training(config: ForeignConfig, agent: AgentConfig, num_envs: int) -> None:
-    """Step two environments of Gymnasium once, before anything is written; of mjlab, check what is changed.
-
-    What a function makes may be a simulator of which a process can have only one, so it is checked by the ranks. So are
-    environments of mjlab, which take long to make.
-    """
-    if isinstance(config, MjlabConfig):
-        from mjtrain.env.external.mjlab_task import read_env_config
-
-        read_env_config(config)
-    if not isinstance(config, GymnasiumConfig):
-        return
-    import torch
-
-    from mjtrain.env.external.env import make_foreign_env
-
-    env = make_foreign_env(replace(config, vectorization="sync"), 2, "cpu", seed=0)
-    try:
-        check_agent(env, agent, num_envs)
-        env.step(torch.zeros(env.num_envs, env.num_actions))
-    finally:
-        env.close()

@@ -32,6 +32,18 @@ _OURS = re.compile(r"PPO$|rsl_rl\.|mjtrain\.")
 COMPILE_MODES = ("default", "lite", "max-autotune-no-cudagraphs")
 """Modes of torch.compile that keep no CUDA graphs."""
 
+_NUM_SCALARS = {"ppo": 5, "distillation": 1}
+"""Floats of an env step: the reward; for PPO also value, return, advantage and log-probability."""
+
+_RAY_BYTES = 24
+"""Of a pixel: direction and origin of its ray, which all worlds share."""
+
+_PIXEL_BYTES = {"rgb": (4, 3), "depth": (4, 4), "segmentation": (8, 1)}
+"""Of a pixel in each world, by stream: what the ray caster writes, and the image that is made of it."""
+
+_NUM_ACTIONS = {"ppo": 3, "distillation": 2}
+"""The action, and mean and standard deviation of the distribution that it was drawn from, or what the teacher does."""
+
 
 def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") -> TrainConfig:
     """Return the run with num_envs and max_iterations of one rank, from its totals or the task's defaults, checked.
@@ -179,19 +191,6 @@ def name_multiples(count: int, step: int) -> str:
     """Name the multiples of a number that are nearest to a count below and above it."""
     below = count - count % step
     return " or ".join(f"{near:,}" for near in (below, below + step) if near)
-
-
-_NUM_SCALARS = {"ppo": 5, "distillation": 1}
-"""Floats of an env step: the reward; for PPO also value, return, advantage and log-probability."""
-
-_RAY_BYTES = 24
-"""Of a pixel: direction and origin of its ray, which all worlds share."""
-
-_PIXEL_BYTES = {"rgb": (4, 3), "depth": (4, 4), "segmentation": (8, 1)}
-"""Of a pixel in each world, by stream: what the ray caster writes, and the image that is made of it."""
-
-_NUM_ACTIONS = {"ppo": 3, "distillation": 2}
-"""The action, and mean and standard deviation of the distribution that it was drawn from, or what the teacher does."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,41 @@ from mjtrain.sim.robots.layout import Layout
 from mjtrain.sim.robots.measured import are_in_line, find_sensor_body
 from mjtrain.sim.robots.plausibility import find_axis, is_hinge
 
+_X, _Y, _Z = (1, 0, 0), (0, 1, 0), (0, 0, 1)
+
+_AXES: dict[Callable[..., Any], dict[str, tuple[int, int, int]]] = {
+    root.projected_gravity: {"joint": _Y},
+    root.planar_lin_vel: {"x_joint": _X, "z_joint": _Z, "pitch_joint": _Y},
+    root.base_height: {"joint": _Z},
+    root.height_in_range: {"joint": _Z},
+    root.height_out_of_range: {"joint": _Z},
+}
+"""Axes in the world of the slides and hinges that terms of a planar root are made for, by parameter."""
+
+_FOOT_SENSORS = ("contact_sensors", "position_sensors", "velocity_sensors")
+"""Parameters whose sensors must be in the same order, foot by foot."""
+
+_ON_PATCHES = (events.spawn_on_patch, velocity.terrain_level, terminations.terrain_out_of_bounds)
+"""Functions that need a generated ground; on another one they are always the same."""
+
+_STEPPED = (velocity.command_level, velocity.terrain_level)
+"""Functions whose levels rise by step."""
+
+_SCALED: dict[Callable[..., Any], tuple[str, Literal["body", "dof", "actuator"], str]] = {
+    randomization.mass: ("body_mass", "body", "bodies"),
+    randomization.inertia: ("body_inertia", "body", "bodies"),
+    randomization.armature: ("dof_armature", "dof", "joints"),
+    randomization.damping: ("dof_damping", "dof", "joints"),
+    randomization.effort_limits: ("actuator_forcerange", "actuator", "actuators"),
+}
+"""What functions scale: the field of the model, the kind of its rows, and the parameter that chooses them."""
+
+_LARGE_FACTOR = 5.0
+"""A factor that is never less than this is a value, or a percentage."""
+
+_HUGE = 1e4
+"""Observation that no network can learn from."""
+
 
 def _of(module: ModuleType, *names: str) -> set[Callable[..., Any]]:
     return {getattr(module, name) for name in names}
@@ -64,41 +99,6 @@ _FAILURES = (
     | _of(objects, "dropped", "strayed")
 )
 """Ends that are failures."""
-
-_X, _Y, _Z = (1, 0, 0), (0, 1, 0), (0, 0, 1)
-
-_AXES: dict[Callable[..., Any], dict[str, tuple[int, int, int]]] = {
-    root.projected_gravity: {"joint": _Y},
-    root.planar_lin_vel: {"x_joint": _X, "z_joint": _Z, "pitch_joint": _Y},
-    root.base_height: {"joint": _Z},
-    root.height_in_range: {"joint": _Z},
-    root.height_out_of_range: {"joint": _Z},
-}
-"""Axes in the world of the slides and hinges that terms of a planar root are made for, by parameter."""
-
-_FOOT_SENSORS = ("contact_sensors", "position_sensors", "velocity_sensors")
-"""Parameters whose sensors must be in the same order, foot by foot."""
-
-_ON_PATCHES = (events.spawn_on_patch, velocity.terrain_level, terminations.terrain_out_of_bounds)
-"""Functions that need a generated ground; on another one they are always the same."""
-
-_STEPPED = (velocity.command_level, velocity.terrain_level)
-"""Functions whose levels rise by step."""
-
-_SCALED: dict[Callable[..., Any], tuple[str, Literal["body", "dof", "actuator"], str]] = {
-    randomization.mass: ("body_mass", "body", "bodies"),
-    randomization.inertia: ("body_inertia", "body", "bodies"),
-    randomization.armature: ("dof_armature", "dof", "joints"),
-    randomization.damping: ("dof_damping", "dof", "joints"),
-    randomization.effort_limits: ("actuator_forcerange", "actuator", "actuators"),
-}
-"""What functions scale: the field of the model, the kind of its rows, and the parameter that chooses them."""
-
-_LARGE_FACTOR = 5.0
-"""A factor that is never less than this is a value, or a percentage."""
-
-_HUGE = 1e4
-"""Observation that no network can learn from."""
 
 
 def without_idle_rewards(config: EnvConfig) -> EnvConfig:

@@ -13,6 +13,24 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+TREND_VALUES = 40
+"""Iterations that the trend of the reward shows."""
+
+SMOOTHED_ITERATIONS = 10
+"""Iterations over which the times of ranks are averaged, so that the slowest one does not change all the time."""
+
+NAMES_WIDTH = len("episode length") + 2
+"""Columns that the names of the rows take."""
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+ASCII_BLOCKS = "_.-=+*#@"
+
+SLOWER = 1.2
+"""A rank is slow if its busy time exceeds the median of the other ranks by this factor."""
+
+STEADY_ITERATIONS = 10
+"""Consecutive slow iterations after which there is a warning."""
+
 
 class _PlainConsole(Console):
     """Shows text as it is, in notebooks too, and does not end the process if its reader is gone."""
@@ -62,19 +80,6 @@ class Display:
         escaped = text.encode(encoding, "backslashreplace").decode(encoding)
         with contextlib.suppress(OSError):
             self._console.print(line if escaped == text else escaped, soft_wrap=True)
-
-
-TREND_VALUES = 40
-"""Iterations that the trend of the reward shows."""
-
-SMOOTHED_ITERATIONS = 10
-"""Iterations over which the times of ranks are averaged, so that the slowest one does not change all the time."""
-
-NAMES_WIDTH = len("episode length") + 2
-"""Columns that the names of the rows take."""
-
-BLOCKS = "▁▂▃▄▅▆▇█"
-ASCII_BLOCKS = "_.-=+*#@"
 
 
 class RunStatus:
@@ -201,13 +206,6 @@ class ProgressDisplay(Display):
     def warn(self, line: str) -> None:
         """Print a warning above the status."""
         self.tell(Text(f"warning: {line}", style="yellow"))
-
-
-SLOWER = 1.2
-"""A rank is slow if its busy time exceeds the median of the other ranks by this factor."""
-
-STEADY_ITERATIONS = 10
-"""Consecutive slow iterations after which there is a warning."""
 
 
 class StragglerWatch:

@@ -20,6 +20,9 @@ from mjtrain.training.reporting.console import ProgressDisplay, StragglerWatch
 from mjtrain.training.reporting.wandb_writer import WandbWriter
 from mjtrain.training.reporting.writer import LogWriterAdapter, TrackioWriter, Writer, WriterError, scalars
 
+REOPEN_S = 30.0
+"""How long after a failure another event file is tried, in seconds."""
+
 
 class JsonlWriter(Writer):
     """One JSON object per iteration; each line is written completely before the next iteration begins."""
@@ -102,10 +105,6 @@ def _key(line: bytes) -> int | bytes:
     """Return the iteration of a line; an event, or what is not one of ours, is its own key."""
     row = parse_line(line)
     return line if row is None or "event" in row else row["iteration"]
-
-
-REOPEN_S = 30.0
-"""How long after a failure another event file is tried, in seconds."""
 
 
 class TensorBoardWriter(Writer):

@@ -20,6 +20,26 @@ _INPUTS = {
 UNUSED = {"velocity": ("kp",), "motor": ("kp", "kv")}
 """Gains that a type of actuator has no use for."""
 
+_OF_DEFAULTS = (
+    "ctrlrange",
+    "ctrllimited",
+    "forcerange",
+    "forcelimited",
+    "actrange",
+    "actlimited",
+    "actdim",
+    "actearly",
+    "lengthrange",
+    "cranklength",
+    "damping",
+    "armature",
+    "delay",
+    "nsample",
+    "interp",
+    "group",
+)
+"""What the defaults of a file would give an actuator of a config, and neither its type nor its gear sets."""
+
 
 def replace_actuators(spec: Any, actuators: dict[str, ActuatorConfig]) -> list[str]:
     """Add actuators, and remove those of the file on the same joints; sensors of theirs measure the new ones."""
@@ -84,27 +104,6 @@ def _remove(spec: Any, joints: set[str]) -> dict[str, str]:
             removed[actuator.name] = actuator.target
             spec.delete(actuator)
     return removed
-
-
-_OF_DEFAULTS = (
-    "ctrlrange",
-    "ctrllimited",
-    "forcerange",
-    "forcelimited",
-    "actrange",
-    "actlimited",
-    "actdim",
-    "actearly",
-    "lengthrange",
-    "cranklength",
-    "damping",
-    "armature",
-    "delay",
-    "nsample",
-    "interp",
-    "group",
-)
-"""What the defaults of a file would give an actuator of a config, and neither its type nor its gear sets."""
 
 
 def _add(spec: Any, joint: Any, config: ActuatorConfig) -> None:

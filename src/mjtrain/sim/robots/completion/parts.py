@@ -10,6 +10,36 @@ import mujoco
 from mjtrain.config import GeomConfig, LightConfig, MountedCameraConfig, OptionConfig, SiteConfig
 from mjtrain.runtime.errors import RequestError, suggest
 
+_COPIED = ("contype", "conaffinity", "condim", "friction", "priority", "margin", "group", "rgba")
+
+_OF_CAMERA_DEFAULTS = (
+    "proj",
+    "resolution",
+    "sensor_size",
+    "focal_length",
+    "focal_pixel",
+    "principal_length",
+    "principal_pixel",
+    "intrinsic",
+    "quat",
+    "ipd",
+    "output",
+)
+"""What the defaults of a file would give a camera of a config. A lens would decide in place of fovy."""
+
+_WORDS = {
+    "integrator": (mujoco.mjtIntegrator, "mjINT_"),
+    "solver": (mujoco.mjtSolver, "mjSOL_"),
+    "cone": (mujoco.mjtCone, "mjCONE_"),
+    "jacobian": (mujoco.mjtJacobian, "mjJAC_"),
+}
+"""Options that are words, which MuJoCo has in capitals behind a prefix."""
+
+_DISABLE, _ENABLE = (
+    {name.removeprefix(prefix).lower(): bit for name, bit in bits.__members__.items() if name.startswith(prefix)}
+    for bits, prefix in ((mujoco.mjtDisableBit, "mjDSBL_"), (mujoco.mjtEnableBit, "mjENBL_"))
+)
+
 
 def choose(flag: str, name: str, kind: str, there: Iterable[str]) -> str:
     """Return a name if it is there; the error has similar names and all that there are."""
@@ -42,9 +72,6 @@ def refuse(flag: str, value: str, why: str, there: Iterable[str]) -> RequestErro
     names = list(there)
     hint = suggest(value, names, "")
     return RequestError(f"--env.robot.{flag} {value}: {why}{hint}; available: {', '.join(names) or 'none'}")
-
-
-_COPIED = ("contype", "conaffinity", "condim", "friction", "priority", "margin", "group", "rgba")
 
 
 def change_geoms(spec: Any, geoms: dict[str, GeomConfig]) -> None:
@@ -102,22 +129,6 @@ def add_sites(spec: Any, sites: dict[str, SiteConfig]) -> None:
         )
 
 
-_OF_CAMERA_DEFAULTS = (
-    "proj",
-    "resolution",
-    "sensor_size",
-    "focal_length",
-    "focal_pixel",
-    "principal_length",
-    "principal_pixel",
-    "intrinsic",
-    "quat",
-    "ipd",
-    "output",
-)
-"""What the defaults of a file would give a camera of a config. A lens would decide in place of fovy."""
-
-
 def add_cameras(spec: Any, cameras: dict[str, MountedCameraConfig]) -> None:
     """Add cameras."""
     without_defaults = mujoco.MjSpec().worldbody.add_camera()
@@ -162,20 +173,6 @@ def _find_body(spec: Any, flag: str, name: str) -> Any:
 def _check_free(flag: str, name: str, kind: str, parts: Any) -> None:
     if any(part.name == name for part in parts):
         raise RequestError(f"--env.robot.{flag}: the robot has a {kind} of this name; give another name")
-
-
-_WORDS = {
-    "integrator": (mujoco.mjtIntegrator, "mjINT_"),
-    "solver": (mujoco.mjtSolver, "mjSOL_"),
-    "cone": (mujoco.mjtCone, "mjCONE_"),
-    "jacobian": (mujoco.mjtJacobian, "mjJAC_"),
-}
-"""Options that are words, which MuJoCo has in capitals behind a prefix."""
-
-_DISABLE, _ENABLE = (
-    {name.removeprefix(prefix).lower(): bit for name, bit in bits.__members__.items() if name.startswith(prefix)}
-    for bits, prefix in ((mujoco.mjtDisableBit, "mjDSBL_"), (mujoco.mjtEnableBit, "mjENBL_"))
-)
 
 
 def set_options(spec: Any, config: OptionConfig) -> None:
