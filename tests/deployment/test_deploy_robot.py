@@ -13,6 +13,7 @@ import sys
 import termios
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from mjtrain.cli.deploy import main
 from mjtrain.deployment import control_loop
 from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.control_loop import COMPLETED, Controller, Guard, Limits, Phases, TickLog
+from mjtrain.deployment.observation import make_observer
 from mjtrain.deployment.packets import PacketError, UdpRobot, decode_targets, encode_readings
 from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.deployment.robot import Readings
@@ -414,10 +416,18 @@ def test_an_older_export_with_a_base_is_to_be_exported_again() -> None:
     ("metadata", "words"),
     [
         ([1], "metadata is not a JSON object"),
-        ({**METADATA, "observations": "x"}, "observations of its metadata is not of type list"),
-        ({**METADATA, "joints": None}, "joints of its metadata is not of type dict"),
-        ({key: METADATA[key] for key in METADATA if key != "task"}, "task of its metadata is not of type str"),
-        ({**METADATA, "control_period_s": float("nan")}, "control_period_s nan: must be more than 0 and finite"),
+        ({**METADATA, "observations": "x"}, "damaged: observations: is the string 'x'; give a list; export"),
+        ({**METADATA, "joints": None}, "damaged: joints: is None; give a mapping"),
+        ({key: METADATA[key] for key in METADATA if key != "task"}, "damaged: task: is missing"),
+        ({**METADATA, "control_period_s": float("nan")}, "damaged: control_period_s nan: must be more than 0"),
+        ({**METADATA, "actions": ["x"]}, r"damaged: actions\[0\]: is the string 'x'; give a mapping"),
+        (
+            {**METADATA, "actions": [{**METADATA["actions"][0], "kp": None}]},
+            r"actions\[0\]\.kp: is None; give a number",
+        ),
+        ({**METADATA, "default_pose": {}}, r"actions\[0\]\.joint: knee has not one number in default_pose"),
+        ({**METADATA, "observations": [_term("joint_pos", 1, {})]}, r"columns: is \[1, 2\]; it must begin at 0"),
+        ({**METADATA, "commands": {"to": {"size": 3, "rest": [0.0]}}}, r"to\.rest: has 1 values, and size is 3"),
     ],
 )
 def test_damaged_metadata_is_named(metadata: Any, words: str, tmp_path: Path) -> None:
@@ -428,6 +438,51 @@ def test_damaged_metadata_is_named(metadata: Any, words: str, tmp_path: Path) ->
     onnx.save(model, file)
     with pytest.raises(RequestError, match=words):
         DeployedPolicy(file)
+
+
+def test_whole_numbers_are_accepted_as_numbers(tmp_path: Path) -> None:
+    metadata = {**METADATA, "control_period_s": 1, "default_pose": {"knee": [0]}}
+    assert make_constant_policy(tmp_path / "policy.onnx", metadata, [0.25]).metadata["control_period_s"] == 1
+
+
+def test_values_of_wrong_kinds_are_refused_in_one_line_or_make_a_controller() -> None:
+    errors = {"off": {"func": "mjtrain.mdp.targets:joint_distance", "params": {"command": "goal"}, "settling_s": 1.0}}
+    rest = {"size": 1, "columns": ["x"], "rest": [0.0], "controls": {"x": [-1.0, 1.0]}, "refine": None}
+    goal = {**_term("command", 2, {"command": "goal"}), "clip": [-5.0, 5.0], "noise": 0.1}
+    complete = {**METADATA, "observations": [*METADATA["observations"], goal], "ground": "flat"}
+    complete["commands"] = {"goal": {**rest, "errors": errors}}
+    wrong = [..., None, "x", True, -1, 0.5, float("nan"), float("inf"), [], ["x"], [[1]], {}, {"x": 1}]
+    here = {"knee": np.zeros(1)}
+    readings = Readings(positions=here, velocities=here, sensors={"up": np.array([0.0, 0.0, 1.0])})
+    refused: list[str] = []
+    for damaged in (damaged for value in wrong for damaged in _damage(complete, value)):
+        try:
+            check(damaged, "policy.onnx")
+            commands = Commands(damaged, (0.1,))
+            make_observer(damaged, readings, commands.current)
+        except RequestError as error:
+            refused.append(str(error))
+            continue
+        actuation = Actuation(damaged, 0.5)
+        actuation.apply(np.zeros(len(damaged["actions"])))
+        actuation.stand(readings, 0.5)
+        Guard(damaged, Limits()).find_exceeded(readings, 0.0, 0)
+    assert len(refused) > 500
+    assert not any("\n" in line for line in refused)
+
+
+def _damage(value: Any, wrong: Any) -> Iterator[Any]:
+    """Yield copies of nested values in each of which one is another, or is left out (...)."""
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        changed = value.copy()
+        changed[key] = wrong
+        if wrong is ...:
+            del changed[key]
+        yield changed
+        for part in _damage(value[key], wrong):
+            changed = value.copy()
+            changed[key] = part
+            yield changed
 
 
 @pytest.mark.parametrize(

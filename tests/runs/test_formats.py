@@ -20,7 +20,8 @@ from mjtrain.env.env import Env
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.playing.evaluate import with_other_env
 from mjtrain.evaluation.playing.player import Player
-from mjtrain.runs.checkpoint import FORMAT, load_checkpoint, save_checkpoint
+from mjtrain.runs.bundle import read_weights, write_weights
+from mjtrain.runs.checkpoint import FORMAT, CheckpointError, load_checkpoint, save_checkpoint
 from mjtrain.runs.trained_run import find_trained_run
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
@@ -170,6 +171,14 @@ def test_a_resumed_run_may_have_what_had_no_effect(tmp_path: Path) -> None:
     request = resolve_training(config, launch)
     assert "env.robot.actuators.elbow.kv: 2.0 -> 0.0, which makes no difference" in request.notices
     assert request.config.env.robot.actuators["elbow"].kv == 0.0
+
+
+def test_weights_of_a_newer_format_are_called_a_policy(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    write_weights(path, {"format": FORMAT + 1, "layer": torch.zeros(1)})
+    message = f"policy {path}: has format {FORMAT + 1}; this version reads format {FORMAT}; update mjtrain"
+    with pytest.raises(CheckpointError, match=f"^{re.escape(message)}$"):
+        read_weights(path, "cpu")
 
 
 def test_a_newer_format_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Drive, Readings, Robot, Targets
 from mjtrain.deployment.rotations import matrix
 from mjtrain.deployment.steering import Commands
-from mjtrain.deployment.terms import ERRORS, Scene, find_base
+from mjtrain.deployment.terms import ERRORS, Scene, compute, find_base
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import check_writable, saying_where, write_out
 
@@ -313,7 +313,7 @@ class Controller:
                 settled = scene.step * self._period_s >= term["settling_s"]
                 if command in scene.commands and settled and term["func"] in ERRORS:
                     with lenient:
-                        found[f"{command}/{name}"] = float(np.linalg.norm(ERRORS[term["func"]](scene, term["params"])))
+                        found[f"{command}/{name}"] = float(np.linalg.norm(compute(ERRORS, term, scene)))
         return found
 
 

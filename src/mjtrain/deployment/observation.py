@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from mjtrain.deployment.robot import Named, Readings
-from mjtrain.deployment.terms import REPORTED_BY_ROBOT, TERMS, Scene
+from mjtrain.deployment.terms import REPORTED_BY_ROBOT, TERMS, Scene, compute
 from mjtrain.runtime.errors import RequestError
 
 
@@ -53,7 +53,7 @@ class Observer:
             if term["name"] not in scene.readings.values:
                 raise RequestError(f"the robot does not report the value {term['name']}")
             return scene.readings.values[term["name"]]
-        return TERMS[term["func"]](scene, term["params"])
+        return compute(TERMS, term, scene)
 
 
 def make_observer(metadata: dict[str, Any], readings: Readings, commands: Named) -> Observer:

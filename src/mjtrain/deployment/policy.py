@@ -1,12 +1,24 @@
 """An exported policy: its network and its metadata."""
 
 import json
-import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from mjtrain.config.limits import (
+    AT_LEAST_0,
+    AT_LEAST_1,
+    FINITE,
+    Bounds,
+    Ordered,
+    Positive,
+    find_type_problems,
+    show,
+)
+from mjtrain.deployment.steering import APPROACH
+from mjtrain.deployment.terms import TERMS
 from mjtrain.runtime.errors import RequestError, require
 
 KEY = "mjtrain"
@@ -15,15 +27,60 @@ KEY = "mjtrain"
 FORMATS = (3,)
 """Formats of the metadata that can be read."""
 
-_KINDS: dict[str, type] = {
-    "task": str,
-    "control_period_s": float,
-    "observations": list,
-    "actions": list,
-    "default_pose": dict,
+_Finite = Annotated[float, FINITE]
+_Interval = Annotated[tuple[float, float] | None, Ordered()]
+_Fields = dict[str, Any]
+
+_METADATA: _Fields = {"task": str, "control_period_s": Positive, "default_pose": dict[str, tuple[_Finite, ...]]}
+_ROWS: _Fields = {
+    "observations": {
+        "name": str,
+        "func": str,
+        "params": dict[str, Any],
+        "columns": tuple[int, int],
+        "scale": _Finite,
+        "clip": _Interval,
+        "history": Annotated[int, AT_LEAST_1],
+        "noise?": _Finite,
+    },
+    "actions": {
+        "actuator": str,
+        "joint": str | None,
+        "scale": _Finite,
+        "offset": _Finite,
+        "clip": Annotated[tuple[float, float], Ordered()],
+        "control_range": _Interval,
+        "formula": Literal["linear", "limited", "none"],
+        **{f"{name}?": _Interval for name in ("torque_range", "joint_torque_range")},
+        **{"relative?": bool, "gear?": _Finite, "ctrl_index?": Annotated[int, AT_LEAST_0]},
+    },
+    "commands?": {
+        "size?": Annotated[int, AT_LEAST_1],
+        "columns?": tuple[str, ...] | None,
+        "rest?": tuple[_Finite, ...] | None,
+        "controls?": dict[str, Bounds] | None,
+        "refine?": str | None,
+        "errors?": dict[str, dict[str, Any]],
+    },
+    "joints?": {"range?": _Interval},
+    "sensors?": {"type": str, "object": str | None, "reference": str | None, "on_base?": bool},
+    "images?": {"input": str},
 }
-_OPTIONAL: dict[str, type] = dict.fromkeys(("commands", "joints", "sensors"), dict)
-"""Types of what the metadata has, and of what an earlier export may lack."""
+"""Fields of the metadata, and of the rows of its lists and mappings; "?": an export may lack it."""
+
+_PARAMS: _Fields = {"command?": str, "joint?": str, "joints?": tuple[str, ...], "sensors?": tuple[str, ...]}
+_LISTS = ("observations", "actions", "images")
+
+_GAINS: _Fields = {"joint": str, **dict.fromkeys(("gain", "bias", "kp", "kd"), _Finite)}
+_BY_FORMULA: dict[str, _Fields] = {
+    "linear": _GAINS,
+    "limited": {**_GAINS, "stall_torque": _Finite},
+    "none": {"why": str, "held_controls?": tuple[_Finite | None, ...]},
+}
+"""What an action has beside, by its formula."""
+
+_ERROR: _Fields = {"func": str, "params": dict[str, Any], "settling_s": _Finite}
+_APPROACH: _Fields = {"acceleration": Positive, "turn_acceleration": Positive}
 
 
 class DeployedPolicy:
@@ -48,7 +105,7 @@ class DeployedPolicy:
         if found is None:
             raise RequestError(f"{file}: has no metadata of mjtrain; write it by mjtrain export")
         try:
-            self.metadata: dict[str, Any] = dict(json.loads(found))
+            self.metadata: dict[str, Any] = dict(json.loads(found, parse_int=_parse_int))
         except (ValueError, TypeError, RecursionError) as error:
             raise RequestError(f"{file}: its metadata is not a JSON object ({error}); export the run again") from error
         self.file = file
@@ -66,11 +123,8 @@ def check(metadata: dict[str, Any], name: str) -> None:
         raise RequestError(f"{name}: its metadata has format {metadata.get('format')}; export the run again")
     if "actions" not in metadata:
         raise RequestError(f"{name}: is a policy of an external environment, whose observations are not described")
-    for key, kind in (_KINDS | _OPTIONAL).items():
-        if not isinstance(metadata.get(key, _OPTIONAL.get(key, type(None))()), kind):
-            raise RequestError(f"{name}: {key} of its metadata is not of type {kind.__name__}; export the run again")
-    if not 0 < metadata["control_period_s"] < math.inf:
-        raise RequestError(f"{name}: control_period_s {metadata['control_period_s']}: must be more than 0 and finite")
+    if (problem := next(_find_problems(metadata), None)) is not None:
+        raise RequestError(f"{name}: its metadata is damaged: {problem}; export the run again")
     if bases := {row["base"] for row in metadata["actions"] if "base" in row}:
         raise RequestError(
             f"{name}: its actions are added to {', '.join(bases)}, which deploy does not compute; where share is 0, "
@@ -79,6 +133,66 @@ def check(metadata: dict[str, Any], name: str) -> None:
     if metadata.get("images"):
         images = ", ".join(image["input"] for image in metadata["images"])
         raise RequestError(f"{name}: sees images ({images}); deploy supports flat observations only")
+
+
+def _parse_int(text: str) -> float:
+    return int(text) if len(text) < 20 else float(text)
+
+
+def _find_problems(metadata: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the kinds of values, and then with values that do not fit each other, by their paths."""
+    yield from _compare(metadata, _METADATA, "")
+    for key, fields in _ROWS.items():
+        key, is_optional = key.removesuffix("?"), key.endswith("?")
+        rows = metadata.get(key, {} if is_optional else None)
+        if key not in metadata and is_optional:
+            continue
+        if not isinstance(rows, list if key in _LISTS else dict):
+            yield f"{key}: is {show(rows)}; give {'a list' if key in _LISTS else 'a mapping'}"
+            return
+        for place, row in _list_rows(key, rows):
+            yield from _compare(row, fields, place)
+    yield from _find_misfits(metadata)
+
+
+def _list_rows(key: str, rows: Any) -> list[tuple[str, Any]]:
+    if isinstance(rows, list):
+        return [(f"{key}[{index}]", row) for index, row in enumerate(rows)]
+    return [(f"{key}.{name}", row) for name, row in rows.items()]
+
+
+def _compare(row: Any, fields: _Fields, place: str) -> Iterator[str]:
+    if not isinstance(row, dict):
+        yield f"{place}: is {show(row)}; give a mapping"
+        return
+    for field, kind in fields.items():
+        name = field.removesuffix("?")
+        if name in row:
+            yield from find_type_problems(kind, row[name], f"{place}.{name}".removeprefix("."))
+        elif name == field:
+            yield f"{place}.{name}: is missing".removeprefix(".")
+
+
+def _find_misfits(metadata: dict[str, Any]) -> Iterator[str]:
+    end = 0
+    for place, term in _list_rows("observations", metadata["observations"]):
+        (begin, stop), history = term["columns"], term["history"]
+        if begin != end or stop <= begin or (stop - begin) % history:
+            yield f"{place}.columns: is [{begin}, {stop}]; it must begin at {end}, with {history} equal parts (history)"
+        end = stop
+        yield from _compare(term["params"], _PARAMS if term["func"] in TERMS else {"command?": str}, f"{place}.params")
+    for place, row in _list_rows("actions", metadata["actions"]):
+        yield from _compare(row, _BY_FORMULA[row["formula"]], place)
+        if row["formula"] != "none" and len(metadata["default_pose"].get(row["joint"], ())) != 1:
+            yield f"{place}.joint: {row['joint']} has not one number in default_pose"
+    for place, entry in _list_rows("commands", metadata.get("commands", {})):
+        for name, error in entry.get("errors", {}).items():
+            yield from _compare(error, _ERROR, f"{place}.errors.{name}")
+        if entry.get("refine") == APPROACH:
+            yield from _compare(entry.get("refine_params"), _APPROACH, f"{place}.refine_params")
+        for key in ("columns", "rest"):
+            if entry.get(key) is not None and len(entry[key]) != entry.get("size"):
+                yield f"{place}.{key}: has {len(entry[key])} values, and size is {entry.get('size')}"
 
 
 def find_policy(place: str) -> Path:

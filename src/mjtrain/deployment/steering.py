@@ -19,6 +19,9 @@ KEYS = ("ik", "jl", "uo")
 REST_KEY = "m"
 STOP_KEY = "x"
 
+APPROACH = "mjtrain.mdp.velocity:approach"
+"""The `refine` that limits how fast a command changes."""
+
 HELP = "i and k: ahead and back; j and l: left and right; u and o: turn left and right; m: stand"
 
 _STEP = 0.1
@@ -241,7 +244,7 @@ class Commands:
             self.current[name] = before + np.array([*planar, *change[2:].clip(-turn, turn)])
 
     def _is_limited(self, name: str) -> bool:
-        return self._described[name].get("refine") == "mjtrain.mdp.velocity:approach"
+        return self._described[name].get("refine") == APPROACH
 
 
 def _describe(entry: dict[str, Any], size: int) -> str:

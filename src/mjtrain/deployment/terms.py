@@ -1,7 +1,7 @@
 """The built-in observation terms of `mjtrain.mdp`, from readings instead of worlds. See docs/terms.md for each."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from mjtrain.deployment.robot import Named, Readings
 from mjtrain.deployment.rotations import matrix, rotation_vector, turn
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, summarise
 
 STANDS_BELOW = 0.05
 """Norm of a velocity command below which it is to stand, as in `mdp.velocity.moving`."""
@@ -263,6 +263,18 @@ ERRORS: dict[str, Term] = {
     }.items()
 }
 """Differences whose length is the distance from a command, by the name of the function of an `ErrorTerm`."""
+
+
+def compute(functions: Mapping[str, Term], row: dict[str, Any], scene: Scene) -> np.ndarray:
+    """Compute an observation, or an error of a command, that a row of the metadata describes."""
+    try:
+        return functions[row["func"]](scene, row["params"])
+    except RequestError:
+        raise
+    except (LookupError, TypeError, ValueError, re.error) as error:
+        raise RequestError(
+            f"params of {row['func']} in the metadata do not fit it ({summarise(error)}); export the run again"
+        ) from error
 
 
 def find_base(metadata: dict[str, Any]) -> str | None:

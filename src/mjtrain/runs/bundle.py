@@ -220,7 +220,7 @@ def read_weights(path: Path, device: str) -> dict[str, Any]:
                 place[last] = file.get_tensor(name)
     except Exception as error:  # the library has its own
         raise CheckpointError(f"policy {path}: is not a file of weights ({error})") from error
-    return check_content(content, path)
+    return check_content(content, f"policy {path}")
 
 
 def write_card(

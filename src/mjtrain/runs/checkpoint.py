@@ -166,23 +166,23 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
     except Exception as error:  # a broken archive can raise anything
         reason = summarise(error)
         raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of plain values ({reason})") from error
-    return check_content(content, path)
+    return check_content(content, f"checkpoint {path}")
 
 
-def check_content(content: Any, path: Path) -> dict[str, Any]:
+def check_content(content: Any, name: str) -> dict[str, Any]:
     """Return what was read from a checkpoint or a file of weights, or raise a CheckpointError if it is neither."""
     if not isinstance(content, dict):
-        raise CheckpointError(f"checkpoint {path}: not a checkpoint (it holds a {type(content).__name__})")
+        raise CheckpointError(f"{name}: not a checkpoint (it holds a {type(content).__name__})")
     number = content.get("format", FORMAT)
     if not isinstance(number, int) or number != FORMAT:
         advice = "; update mjtrain" if isinstance(number, int) and number > FORMAT else ""
-        raise CheckpointError(f"checkpoint {path}: has format {number}; this version reads format {FORMAT}{advice}")
+        raise CheckpointError(f"{name}: has format {number}; this version reads format {FORMAT}{advice}")
     if content.get("infos", {}) is None:  # as RSL-RL's own runner writes it
         del content["infos"]
     for key, kinds in _KINDS.items():
         if key in content and not isinstance(content[key], kinds):
             there = type(content[key]).__name__
-            raise CheckpointError(f"checkpoint {path}: is damaged: {key} is of type {there}, not {kinds[0].__name__}")
+            raise CheckpointError(f"{name}: is damaged: {key} is of type {there}, not {kinds[0].__name__}")
     return content
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import CameraConfig, CommandTerm, ObservationTerm, to_plain
+from mjtrain.deployment.steering import APPROACH
 from mjtrain.deployment.terms import STANDS_BELOW, STOPPED_BELOW
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.cameras import list_channels, list_streams
@@ -209,7 +210,7 @@ def _describe_term(term: ObservationTerm) -> dict[str, Any]:
 
 def _describe_command(name: str, term: CommandTerm, env: Env) -> dict[str, Any]:
     """Describe what a command means, see docs/deploy-a-policy.md."""
-    size, limits_velocity = env.command(name).shape[1], to_plain(term.refine) == "mjtrain.mdp.velocity:approach"
+    size, limits_velocity = env.command(name).shape[1], to_plain(term.refine) == APPROACH
     pose = _POSES.get(size) if term.is_pose else None
     # A policy that is passed on does not tell where files are on this machine.
     term = term.replace(params={key: _without_folder(value) for key, value in term.params.items()})
