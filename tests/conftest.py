@@ -43,11 +43,11 @@ PROCESS = (
     "faults",
     "launcher/test_forks.py",
     "launcher/test_launch.py",
-    "launcher/test_output.py",
+    "launcher/test_outputs.py",
     "learners",
     "learning",
     "multinode",
-    "runs/storage/test_training.py",
+    "runs/storage/test_stored_trainings.py",
     "runs/storage/test_uploader.py",
     "runs/test_formats.py",
     "runs/test_resume.py",
@@ -69,7 +69,7 @@ PROCESS = (
     "tools/sweep/test_wandb_sweep.py",
     "training/hooks/test_checkpoint_hook.py",
     "training/hooks/test_video_hook.py",
-    "training/reporting/test_wandb.py",
+    "training/reporting/test_wandb_writer.py",
 )
 """Folders and files whose tests all start jobs or trainings; the quick loop does not even import them."""
 

@@ -37,7 +37,7 @@ from support.shared import make_once
 
 pytestmark = pytest.mark.process
 EPISODES = 4
-POLICIES = Path(__file__).parents[3] / "policies"
+POLICIES = Path(__file__).parents[2] / "policies"
 LAYERS = ("class_name", "hidden_dims", "cnn_cfg")
 """Settings of a network that the shapes of its weights depend on."""
 

@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from support.machine import patience
 
 TRAIN, COMPILE = (
@@ -57,9 +59,11 @@ def run(program: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.process
 def test_a_training_on_a_cpu_imports_neither_the_compiler_nor_wandb_nor_warp_nor_windows_nor_s3(tmp_path):
     assert run(TRAIN, str(tmp_path))[-1] == "[]"
 
 
+@pytest.mark.process
 def test_the_first_use_imports_them_and_repeats_what_tensordict_said_about_its_functions():
     assert run(COMPILE) == ["[2.0, 2.0, 2.0]", "True", "True", "[0.8, 0.8] True", "wandb.sdk True"]
