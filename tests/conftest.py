@@ -43,7 +43,6 @@ PROCESS = (
     "faults",
     "launcher/test_forks.py",
     "launcher/test_launch.py",
-    "launcher/test_outputs.py",
     "learners",
     "learning",
     "multinode",

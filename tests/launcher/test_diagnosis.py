@@ -77,3 +77,13 @@ def test_a_rank_that_misses_others_is_not_to_blame_where_another_one_fails(tmp_p
     finally:
         diagnosis.close()
     assert (failure.rank, failure.summary, failure.is_attributed) == (0, "no process group", True)
+
+
+def test_a_log_folder_that_was_deleted_does_not_replace_the_cause(tmp_path: Path) -> None:
+    diagnosis = Diagnosis(tmp_path, tmp_path / "gone", {}, {}, "host")
+    try:
+        failure = diagnosis.explain_start("the spawner ended")
+    finally:
+        diagnosis.close()
+    assert failure.summary == "the spawner ended"
+    assert "cannot be read: No such file" in failure.detail

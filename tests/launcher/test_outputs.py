@@ -1,6 +1,7 @@
 """What ranks write, on the console and in the files."""
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -10,10 +11,11 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mjtrain.launcher.job.outputs import Console, LogFile
+from mjtrain.launcher.job.outputs import Console, LogFile, RankOutput
 from support.commands import start
 from support.machine import patience, wait_until
 
@@ -42,6 +44,7 @@ def read_logs(folder: Path) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.process
 def test_pipes_get_rank_0_as_it_is_and_the_warnings_of_others(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=patience(60), check=False)
@@ -61,6 +64,7 @@ def test_pipes_get_rank_0_as_it_is_and_the_warnings_of_others(tmp_path: Path) ->
     assert any("the floor is wet" in line for line in logs["localhost[1].log"])
 
 
+@pytest.mark.process
 def test_a_terminal_stays_one_for_rank_0(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
@@ -83,6 +87,7 @@ def test_a_terminal_stays_one_for_rank_0(tmp_path: Path) -> None:
 WITHOUT_STREAMS = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_training_without_standard_streams(tmp_path: Path, ranks: int) -> None:
     command = [str(Path(sys.executable).parent / "train"), "Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8"]
@@ -93,6 +98,7 @@ def test_a_training_without_standard_streams(tmp_path: Path, ranks: int) -> None
     assert metrics.read_text().count('"iteration"') == 2
 
 
+@pytest.mark.process
 def test_a_function_without_standard_streams(tmp_path: Path) -> None:
     done = subprocess.run(
         [*WITHOUT_STREAMS, sys.executable, "-c", PROGRAM], cwd=tmp_path, timeout=patience(60), check=False
@@ -146,3 +152,42 @@ def test_a_log_that_cannot_be_opened_is_reported_once(tmp_path: Path, capsys: py
     log.close(patience(5.0))
     console.close(patience(5.0))
     assert capsys.readouterr().err.count("cannot be written: No such file or directory") == 1
+
+
+class CellStream(io.TextIOBase):
+    """As the stream of a notebook's kernel: it takes text for the cell; its descriptor is that of another terminal."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.text = ""
+        self._descriptor = descriptor
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+
+def test_a_stream_that_is_no_file_gets_text_and_not_its_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, terminal = os.openpty()
+    streams: dict[str, Any] = {name: CellStream(terminal) for name in ("stdout", "stderr")}
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    console = Console()
+    output = RankOutput(0, console, None)
+    assert not any(map(os.isatty, output.write_ends)), "rank 0 gets a pipe, as the cell is not a terminal"
+    assert len(output.streams) == 2
+    os.write(output.write_ends[0], "naïve\n".encode())
+    (read,) = [read for read, stream in output.streams.items() if stream == "stdout"]
+    output.pump(read)
+    console.write("stderr", b"warning\n")
+    console.close(10.0)
+    output.close_write_ends()
+    for descriptor in (*output.streams, terminal):
+        os.close(descriptor)
+    os.set_blocking(master, False)
+    with pytest.raises(OSError):  # noqa: PT011 - nothing was written there
+        os.read(master, 1)
+    os.close(master)
+    assert (streams["stdout"].text, streams["stderr"].text) == ("naïve\n", "warning\n")

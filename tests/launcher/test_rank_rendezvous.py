@@ -1,4 +1,4 @@
-"""What a rank says that waits for others in vain."""
+"""What a rank says that waits for others in vain, and what is not a complaint about them."""
 
 import socket
 import struct

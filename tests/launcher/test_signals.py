@@ -1,4 +1,4 @@
-"""The loop of the launcher, and what it asks the system."""
+"""The loop of the launcher: signals wait for callbacks, and a stop of the process is noticed."""
 
 import os
 import signal
@@ -7,7 +7,6 @@ import sys
 import time
 
 from mjtrain.launcher.ipc.signals import EventLoop
-from mjtrain.runtime.processes import is_ending
 from support.machine import patience, read_proc, wait_until
 
 
@@ -55,13 +54,3 @@ def test_a_turn_tells_how_long_the_process_was_stopped() -> None:
     before, paused_s = out.split()
     assert before == "True"
     assert float(paused_s) >= 2.5
-
-
-def test_a_process_that_is_ending() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert not is_ending(child.pid)
-    child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert is_ending(child.pid), "a zombie"
-    child.wait()
-    assert is_ending(child.pid), "no such process"

@@ -17,7 +17,7 @@ from mjtrain.launcher import NotSavedError, RankFailedError, make_plan
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure, RunResult
 from mjtrain.launcher.rank.spawned import pickle_with_code
-from mjtrain.launcher.spawn import run_spawned
+from mjtrain.launcher.spawn import _make_log_dir, run_spawned
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.training.open_run import report_restart
@@ -144,3 +144,12 @@ def test_a_stop_that_was_not_saved_is_another_error_than_one_that_was() -> None:
     with pytest.raises(NotSavedError) as stop:
         run([RunResult(stop_signal=signal.SIGTERM, not_saved_s=60.0)])
     assert stop.value.code == "stopped by SIGTERM, but not saved within 60 s (--stop-grace-s)"
+
+
+def test_a_restart_does_without_logs_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    log_dir = str(tmp_path / "file" / "logs")
+    with pytest.raises(RequestError, match="cannot be written"):
+        _make_log_dir(log_dir, is_first=True)
+    assert _make_log_dir(log_dir, is_first=False) is None
+    assert f"warning: --torchrunx-log-dir {log_dir}: cannot be written" in capsys.readouterr().err

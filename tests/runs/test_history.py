@@ -1,24 +1,198 @@
-"""How runs ended, as they recorded it, and derived for runs that recorded nothing."""
+"""Runs are found by the task that they recorded, wherever they are, and listed with how they ended."""
 
 import json
 import os
 import socket
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from mjtrain.api import make_train_config
+from mjtrain.config import TaskConfig, TrainConfig
+from mjtrain.runs import history
+from mjtrain.runs.checkpoint import save_checkpoint
 from mjtrain.runs.claim import claim_run_dir
-from mjtrain.runs.history import list_runs, summarise_run
-from mjtrain.runs.run_dir import save_params
+from mjtrain.runs.history import (
+    RunSearch,
+    find_newest_run,
+    find_run_to_resume,
+    find_runs,
+    list_runs,
+    read_task,
+    summarise_run,
+)
+from mjtrain.runs.run_dir import experiment_dir, name_run_dir, save_params
+from mjtrain.runs.trained_run import find_trained_run
 from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.plotting import find_runs as find_runs_to_plot
+
+TASK = """
+from dataclasses import replace
+from mjtrain.env.catalog import load_task
+
+def make_task():
+    return load_task("Cartpole-Balance")
+"""
+
+
+def make_run(run_dir: Path, task: str | None, *, checkpoint: bool = True, **record: Any) -> Path:
+    run_dir.mkdir(parents=True)
+    if task is not None:
+        run = {"max_iterations": 4, "run_name": "", **record.pop("run", {})}
+        save_params(run_dir, launch={"task": task, **record, "run": run})
+    if checkpoint:
+        save_checkpoint(run_dir / "model_1.pt", {"format": 1, "weight": torch.zeros(1)})
+    (run_dir / "metrics.jsonl").write_text('{"iteration": 1}\n')
+    return run_dir
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "hopper.py"
+    path.write_text(TASK)
+    return path
+
+
+def resuming(task: str, log_root: Path, *, experiment: str = "", **options: Any) -> TrainConfig:
+    config = make_train_config(task, log_root=str(log_root), **{"resume": True, **options})
+    return replace(config, agent=replace(config.agent, experiment_name=experiment))
+
+
+def test_two_files_with_the_same_factory_do_not_share_runs(file: Path, tmp_path: Path) -> None:
+    other = file.with_name("ant.py")
+    other.write_text(TASK)
+    logs = tmp_path / "logs"
+    assert experiment_dir(resuming(str(file), logs)) == logs / "hopper_make_task"
+    hopper = make_run(logs / "hopper_make_task" / "2026-01-01_00-00-00", "hopper.py:make_task", task_file=str(file))
+    make_run(logs / "ant_make_task" / "2026-01-02_00-00-00", "ant.py:make_task", task_file=str(other))
+    assert find_run_to_resume(resuming(str(file), logs))[0] == hopper
+    assert list(find_runs(RunSearch.for_task(f"{file}:make_task", logs))) == [hopper]
+    assert find_runs_to_plot([str(file)], str(logs)) == [hopper]
+    assert [run.run_dir for run in list_runs(logs, f"{file}:make_task")] == [hopper]
+
+
+def test_a_file_of_the_same_name_elsewhere_is_another_task_while_both_are_there(file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere" / "hopper.py"
+    other.parent.mkdir()
+    other.write_text(f"{TASK}# another one")
+    logs = tmp_path / "logs"
+    run_dir = make_run(logs / "hopper_make_task" / "2026-01-01_00-00-00", "hopper.py:make_task", task_file=str(file))
+    with pytest.raises(
+        RequestError, match=r"no run of .*elsewhere/hopper.py:make_task below .* has a valid checkpoint"
+    ):
+        find_run_to_resume(resuming(str(other), logs))
+    file.unlink()
+    assert find_run_to_resume(resuming(str(other), logs))[0] == run_dir
+
+
+def test_runs_of_earlier_versions_are_found(file: Path, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    old = make_run(logs / "make_task" / "2026-01-01_00-00-00", f"{file}:make_task")
+    make_run(logs / "make_task" / "2026-01-02_00-00-00", f"{tmp_path / 'ant.py'}:make_task")
+    assert find_run_to_resume(resuming(str(file), logs))[0] == old
+
+
+def test_runs_in_a_folder_of_any_name_are_found_newest_first(tmp_path: Path) -> None:
+    old = make_run(tmp_path / "cartpole_balance" / "2026-01-01_00-00-00", "Cartpole-Balance")
+    new = make_run(tmp_path / "mine" / "2026-01-02_00-00-00_x", "Cartpole-Balance")
+    make_run(tmp_path / "cartpole_balance" / "2026-01-04_00-00-00", "Cartpole-Swingup")
+    unnamed = make_run(tmp_path / "mine" / "zebra", "Cartpole-Balance")
+    assert list(find_runs(RunSearch.for_task("Cartpole-Balance", tmp_path))) == [new, old, unnamed]
+    assert find_run_to_resume(resuming("Cartpole-Balance", tmp_path))[0] == new
+    assert find_run_to_resume(resuming("Cartpole-Balance", tmp_path, experiment="cartpole_balance"))[0] == old
+    with pytest.raises(RequestError, match=r"no run of Cartpole-Balance below .*/empty has a valid checkpoint"):
+        find_run_to_resume(resuming("Cartpole-Balance", tmp_path, experiment="empty"))
+    assert find_run_to_resume(resuming("Cartpole-Balance", tmp_path, resume=new.name))[0] == new
+
+
+def test_passed_over_runs_are_those_of_the_task(tmp_path: Path) -> None:
+    found = make_run(tmp_path / "cartpole_balance" / "2026-01-01_00-00-00", "Cartpole-Balance")
+    make_run(tmp_path / "other" / "2026-01-05_00-00-00", "Cartpole-Swingup", checkpoint=False)
+    make_run(tmp_path / "other" / "2026-01-04_00-00-00", None, checkpoint=False)
+    make_run(tmp_path / "mine" / "2026-01-03_00-00-00", "Cartpole-Balance", checkpoint=False)
+    make_run(tmp_path / "cartpole_balance" / "2026-01-02_00-00-00", None, checkpoint=False)
+    run_dir, _, lines = find_newest_run("--resume", RunSearch.for_task("Cartpole-Balance", tmp_path))
+    assert run_dir == found
+    assert [line.partition(":")[0] for line in lines] == [
+        f"passed over {tmp_path}/mine/2026-01-03_00-00-00",
+        f"passed over {tmp_path}/cartpole_balance/2026-01-02_00-00-00",
+    ]
+
+
+def test_only_runs_down_to_the_one_that_is_found_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for day in range(1, 29):
+        make_run(tmp_path / "a" / f"2026-01-{day:02}_00-00-00", "Cartpole-Balance", checkpoint=day == 27)
+    opened = []
+
+    def counted(run_dir: Path) -> str | None:
+        opened.append(run_dir)
+        return read_task(run_dir)
+
+    monkeypatch.setattr(history, "read_task", counted)
+    find_newest_run("--resume", RunSearch.for_task("Cartpole-Balance", tmp_path))
+    assert [run_dir.name[:10] for run_dir in opened] == ["2026-01-28", "2026-01-27"]
+
+
+def test_only_the_head_of_a_record_is_read(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "a" / "b", "hopper.py:make_task", task_file="/gone/hopper.py")
+    with (run_dir / "params" / "launch.yaml").open("a") as file:
+        file.write("plan: {this is not valid YAML\n")
+    assert read_task(run_dir) == "/gone/hopper.py:make_task"
+    later = tmp_path / "a" / "c"
+    later.mkdir()
+    save_params(later, launch={"run": {"num_envs": 2}, "task": "Arm-Reach"})
+    assert read_task(later) == "Arm-Reach"
+
+
+def test_auto_resumes_what_the_same_command_started_in_its_own_folders(file: Path, tmp_path: Path) -> None:
+    from mjtrain.runs.resume import find_or_make_run
+
+    logs = tmp_path / "logs"
+    make_run(logs / "mine" / "2026-01-03_00-00-00", f"{file}:make_task", run={"run_name": "n"})
+    own = make_run(logs / "hopper_make_task" / "2026-01-01_00-00-00", f"{file}:make_task", run={"run_name": "n"})
+    ant = f"{file.parent}/ant.py:make_task"
+    make_run(logs / "hopper_make_task" / "2026-01-02_00-00-00", ant, run={"run_name": "n"})
+    assert find_or_make_run(resuming(str(file), logs, resume="auto", run_name="n")).run_dir == own
+
+
+def test_a_task_may_name_its_folder(tmp_path: Path) -> None:
+    from mjtrain.env.catalog import load_task
+
+    task = load_task("Cartpole-Balance")
+
+    def folder(task: TaskConfig) -> Path:
+        return experiment_dir(make_train_config(task, log_root=str(tmp_path)))
+
+    assert folder(replace(task, name="pole")) == tmp_path / "pole"
+    assert folder(task) == tmp_path / "custom"
+    for name in ("", "a/b", ".."):
+        with pytest.raises(RequestError, match=r"TaskConfig.name '.*': must be a file name"):
+            folder(replace(task, name=name))
+    with pytest.raises(RequestError, match=r"--agent.experiment-name a/b: must be a file name"):
+        experiment_dir(resuming("Cartpole-Balance", tmp_path, experiment="a/b"))
+    with pytest.raises(RequestError, match=r"--log-root .*: .* is not UTF-8, and MuJoCo opens no file there"):
+        experiment_dir(make_train_config(task, log_root=os.fsdecode(b"b\xff")))
+    with pytest.raises(RequestError, match=r"--run-name .*: is not UTF-8, and MuJoCo opens no file of that name"):
+        name_run_dir(make_train_config(task, log_root=str(tmp_path), run_name=os.fsdecode(b"b\xff")))
+
+
+def test_a_run_directory_takes_the_place_of_a_task(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "a" / "2026-01-01_00-00-00", "Cartpole-Balance")
+    with pytest.raises(RequestError, match=r"env\.yaml: cannot be read"):
+        find_trained_run(str(run_dir))
+    with pytest.raises(RequestError, match="is a run already"):
+        find_trained_run(str(run_dir), run="x")
+
 
 HERE = socket.gethostname()
 
 
-def make_run(
+def record_run(
     log_root: Path,
     lines: list[Any],
     *,
@@ -28,8 +202,7 @@ def make_run(
     host: str | None = HERE,
 ) -> Path:
     run_dir = log_root / task.lower().replace("-", "_") / name
-    run_dir.mkdir(parents=True)
-    save_params(run_dir, launch={"task": task, "run": {"max_iterations": 4}, **({"host": host} if host else {})})
+    make_run(run_dir, task, checkpoint=False, **({"host": host} if host else {}))
     for iteration in checkpoints:
         (run_dir / f"model_{iteration}.pt").write_bytes(b"")
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
@@ -65,7 +238,7 @@ RESTART = {"event": "restart", "iteration": 0}
 def test_how_runs_ended(
     lines: list[Any], checkpoints: tuple[int, ...], host: str | None, state: str, detail: str, tmp_path: Path
 ) -> None:
-    run = summarise_run(make_run(tmp_path, lines, checkpoints=checkpoints, host=host))
+    run = summarise_run(record_run(tmp_path, lines, checkpoints=checkpoints, host=host))
     assert (run.state, run.detail) == (state, detail)
     assert run.num_checkpoints == len(checkpoints)
     assert run.last_checkpoint == max(checkpoints, default=None)
@@ -74,7 +247,7 @@ def test_how_runs_ended(
 
 
 def test_an_older_run_failed_with_the_cause_in_its_crash_file_unless_it_continued(tmp_path: Path) -> None:
-    run_dir = make_run(tmp_path, rows(2), host=None)
+    run_dir = record_run(tmp_path, rows(2), host=None)
     crash = run_dir / "crash" / "rank_1.txt"
     crash.parent.mkdir()
     crash.write_text("2026-01-01\n-----\nFAILED: rank 1 on host a in phase update: ValueError: no\n")
@@ -86,7 +259,7 @@ def test_an_older_run_failed_with_the_cause_in_its_crash_file_unless_it_continue
 
 
 def test_a_run_in_progress_is_seen_and_not_disturbed(tmp_path: Path) -> None:
-    run_dir = make_run(tmp_path, [*rows(2), STOPPED])
+    run_dir = record_run(tmp_path, [*rows(2), STOPPED])
     with claim_run_dir(run_dir):
         assert summarise_run(run_dir).state == "running"
         with pytest.raises(RequestError, match="another process"), claim_run_dir(run_dir):
@@ -112,9 +285,9 @@ def test_a_run_in_progress_is_seen_and_not_disturbed(tmp_path: Path) -> None:
 
 
 def test_runs_are_listed_newest_first_and_by_task(tmp_path: Path) -> None:
-    old = make_run(tmp_path, rows(3), name="2025-01-01_00-00-00")
-    new = make_run(tmp_path, rows(1), name="2026-01-01_00-00-00_mine")
-    dog = make_run(tmp_path, [], name="2025-06-01_00-00-00", task="Quadruped-Velocity-Flat")
+    old = record_run(tmp_path, rows(3), name="2025-01-01_00-00-00")
+    new = record_run(tmp_path, rows(1), name="2026-01-01_00-00-00_mine")
+    dog = record_run(tmp_path, [], name="2025-06-01_00-00-00", task="Quadruped-Velocity-Flat")
     assert [run.run_dir for run in list_runs(tmp_path)] == [new, dog, old]
     found = list_runs(tmp_path, "cartpole-balance")
     assert [(run.run_dir, run.iterations, run.reward) for run in found] == [(new, 1, None), (old, 3, 1.5)]
@@ -123,6 +296,6 @@ def test_runs_are_listed_newest_first_and_by_task(tmp_path: Path) -> None:
 
 def test_long_metrics_are_read_from_their_end(tmp_path: Path) -> None:
     filler = [{"iteration": at, "mean_reward": 1.0, "text": "x" * 1000} for at in range(1, 500)]
-    assert summarise_run(make_run(tmp_path, [*filler, STOPPED])).iterations == 499
+    assert summarise_run(record_run(tmp_path, [*filler, STOPPED])).iterations == 499
     only_events = [*rows(3), *[{"event": "upload", "text": "x" * 1000}] * 400]
-    assert summarise_run(make_run(tmp_path / "other", only_events)).iterations == 3
+    assert summarise_run(record_run(tmp_path / "other", only_events)).iterations == 3

@@ -1,11 +1,12 @@
-"""The main thread of a process gets a signal before it continues, whatever its other threads do."""
+"""Which processes are ending, and that the main thread of a process gets a signal before it continues."""
 
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from mjtrain.runtime.processes import send_signal, signal_main_threads
+from mjtrain.runtime.processes import is_ending, send_signal, signal_main_threads
 from support.machine import wait_until
 
 STOPS = """
@@ -46,3 +47,13 @@ def stop_and_continue(stacks: Path) -> str:
 def test_a_stopped_process_writes_the_stack_of_where_it_was_stopped(tmp_path: Path) -> None:
     for attempt in range(10):  # where any thread may take the signal, about half of them show another place
         assert "in stop" in stop_and_continue(tmp_path / f"stacks_{attempt}")
+
+
+def test_a_process_that_is_ending() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert not is_ending(child.pid)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert is_ending(child.pid), "a zombie"
+    child.wait()
+    assert is_ending(child.pid), "no such process"

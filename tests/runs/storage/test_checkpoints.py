@@ -1,4 +1,4 @@
-"""Objects are complete before latest.json names them, and writers do not undo each other."""
+"""Objects are complete before latest.json names them, and writers do not undo each other; what is newest is known."""
 
 import json
 import threading
@@ -17,15 +17,19 @@ from mjtrain.runs.checkpoint import (
 )
 from mjtrain.runs.storage.checkpoints import (
     LATEST,
+    Latest,
     NewerThereError,
+    choose_stale,
     fetch_checkpoint,
     find_stored_iteration,
     newest_first,
     object_iteration,
+    object_name,
+    parse_latest,
     publish,
     read_latest,
 )
-from mjtrain.runs.storage.store import Storage, StorageError
+from mjtrain.runs.storage.store import Storage
 from support.storage import Proxy
 
 
@@ -160,20 +164,6 @@ def test_conditional_writes_conflict(any_url: str, tmp_path: Path) -> None:
     assert len(object_names(storage)) == 9
 
 
-def test_a_write_on_an_old_version_is_a_conflict(any_url: str) -> None:
-    from mjtrain.runs.storage.store import ConflictError
-
-    storage = Storage(any_url)
-    storage.replace("x", b"one", None)
-    with pytest.raises(ConflictError):
-        storage.replace("x", b"two", None)
-    _, version = storage.read("x") or pytest.fail("it is not there")
-    storage.replace("x", b"three", version)
-    with pytest.raises(ConflictError):
-        storage.replace("x", b"four", version)
-    assert (storage.read("x") or pytest.fail("it is not there"))[0] == b"three"
-
-
 def test_the_object_is_complete_before_latest_json_names_it(url: str, network: Proxy, tmp_path: Path) -> None:
     storage = Storage(url)
     put(storage, save(tmp_path / "run", 2))
@@ -256,12 +246,24 @@ def test_only_the_newest_are_kept(any_url: str, tmp_path: Path) -> None:
     assert fetch(any_url, tmp_path / "there") == (8, [])
 
 
-def test_what_is_wrong_with_a_storage_is_one_line_without_secrets(url: str, network: Proxy) -> None:
-    with pytest.raises(StorageError, match=r"s3://no-such-bucket/x: the bucket does not exist") as caught:
-        find_stored_iteration("s3://no-such-bucket/x")
-    network.up = False
-    with pytest.raises(StorageError) as caught:
-        find_stored_iteration(url)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(StorageError, match="Account must be specified"):
-        find_stored_iteration("az://container/x")
+def latest(iteration: int) -> Latest:
+    name = object_name(iteration, "ab" * 32)
+    return Latest(iteration=iteration, object=name, sha256="ab" * 32, size=1, run="r", host="h", time=0.0)
+
+
+def test_latest_json_is_read_back_or_known_to_be_damaged() -> None:
+    assert parse_latest(latest(7).to_json()) == latest(7)
+    for damaged in (b"", latest(7).to_json()[:-5], b"[]", b"{}", latest(7).to_json().replace(b"model_7", b"model_8")):
+        assert parse_latest(damaged) is None
+
+
+def test_the_newest_leads_and_what_latest_json_names_wins_a_tie() -> None:
+    names = [object_name(5, "00" * 32), object_name(40, "ff" * 32), object_name(40, "ab" * 32), "params/env.yaml", "x"]
+    assert newest_first(names, latest(40)) == [names[2], names[1], names[0]]
+    assert newest_first(names, None) == [names[1], names[2], names[0]]
+
+
+def test_what_is_newer_than_the_latest_is_not_deleted() -> None:
+    names = [object_name(iteration, "ab" * 32) for iteration in (10, 20, 30, 40)]
+    assert choose_stale(names, latest(30), keep=2) == [names[0]]
+    assert choose_stale(names, latest(30), keep=1) == [names[1], names[0]]

@@ -1,14 +1,15 @@
-"""What can be known without a storage: URLs, names, who may replace what, and where credentials are."""
+"""URLs of a storage, where its credentials are, who may replace what, and what is said where it fails."""
 
 from pathlib import Path
 
 import pytest
 
 from mjtrain.cli.train import main
-from mjtrain.runs.storage.checkpoints import Latest, choose_stale, newest_first, object_name, parse_latest
-from mjtrain.runs.storage.store import check_url, s3_options, scrub
+from mjtrain.runs.storage.checkpoints import find_stored_iteration
+from mjtrain.runs.storage.store import Storage, StorageError, check_url, s3_options, scrub
 from mjtrain.runtime.errors import RequestError
 from support.machine import free_port
+from support.storage import Proxy
 
 
 @pytest.mark.parametrize(
@@ -36,29 +37,6 @@ def test_wrong_urls_are_refused_without_repeating_a_secret(url: str, reason: str
         check_url("--checkpoint-url", url)
     assert "--checkpoint-url" in str(caught.value)
     assert "hush" not in str(caught.value)
-
-
-def latest(iteration: int) -> Latest:
-    name = object_name(iteration, "ab" * 32)
-    return Latest(iteration=iteration, object=name, sha256="ab" * 32, size=1, run="r", host="h", time=0.0)
-
-
-def test_latest_json_is_read_back_or_known_to_be_damaged() -> None:
-    assert parse_latest(latest(7).to_json()) == latest(7)
-    for damaged in (b"", latest(7).to_json()[:-5], b"[]", b"{}", latest(7).to_json().replace(b"model_7", b"model_8")):
-        assert parse_latest(damaged) is None
-
-
-def test_the_newest_leads_and_what_latest_json_names_wins_a_tie() -> None:
-    names = [object_name(5, "00" * 32), object_name(40, "ff" * 32), object_name(40, "ab" * 32), "params/env.yaml", "x"]
-    assert newest_first(names, latest(40)) == [names[2], names[1], names[0]]
-    assert newest_first(names, None) == [names[1], names[2], names[0]]
-
-
-def test_what_is_newer_than_the_latest_is_not_deleted() -> None:
-    names = [object_name(iteration, "ab" * 32) for iteration in (10, 20, 30, 40)]
-    assert choose_stale(names, latest(30), keep=2) == [names[0]]
-    assert choose_stale(names, latest(30), keep=1) == [names[1], names[0]]
 
 
 def test_aws_files_fill_in_what_the_environment_leaves_open(tmp_path: Path) -> None:
@@ -96,3 +74,28 @@ def test_a_storage_that_does_not_answer_is_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("train: --checkpoint-url s3://bucket/one: ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_write_on_an_old_version_is_a_conflict(any_url: str) -> None:
+    from mjtrain.runs.storage.store import ConflictError
+
+    storage = Storage(any_url)
+    storage.replace("x", b"one", None)
+    with pytest.raises(ConflictError):
+        storage.replace("x", b"two", None)
+    _, version = storage.read("x") or pytest.fail("it is not there")
+    storage.replace("x", b"three", version)
+    with pytest.raises(ConflictError):
+        storage.replace("x", b"four", version)
+    assert (storage.read("x") or pytest.fail("it is not there"))[0] == b"three"
+
+
+def test_what_is_wrong_with_a_storage_is_one_line_without_secrets(url: str, network: Proxy) -> None:
+    with pytest.raises(StorageError, match=r"s3://no-such-bucket/x: the bucket does not exist") as caught:
+        find_stored_iteration("s3://no-such-bucket/x")
+    network.up = False
+    with pytest.raises(StorageError) as caught:
+        find_stored_iteration(url)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(StorageError, match="Account must be specified"):
+        find_stored_iteration("az://container/x")

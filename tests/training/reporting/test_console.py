@@ -1,4 +1,4 @@
-"""The live status, on terminals of any size and with numbers that are missing."""
+"""What a training says in the terminal: the live status, lines elsewhere, and the rank that is steadily slow."""
 
 import io
 import math
@@ -19,7 +19,7 @@ import mjtrain
 from mjtrain import LaunchConfig, PpoConfig, RewardTerm
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
-from mjtrain.training.reporting.console import ProgressDisplay, RunStatus, sparkline
+from mjtrain.training.reporting.console import STEADY_ITERATIONS, ProgressDisplay, RunStatus, StragglerWatch, sparkline
 from support.machine import patience
 
 
@@ -185,3 +185,35 @@ def test_samples_that_are_left_out_and_rewards_that_are_never_earned_are_told(
     said = "".join(capsys.readouterr())
     assert "--agent.algorithm.num-mini-batches 5: does not divide the 24 samples" in said
     assert "of --env.rewards: own\n" in said
+
+
+def row_of_ranks(*busy_s: float) -> dict:
+    return {"slowest_rank": busy_s.index(max(busy_s)), "busy_time_by_rank_s": list(busy_s)}
+
+
+def test_a_steadily_slow_rank_is_named_once() -> None:
+    watch = StragglerWatch()
+    lines = [watch.update(row_of_ranks(1.0, 1.0, 1.5, 1.1)) for _ in range(3 * STEADY_ITERATIONS)]
+    said = [line for line in lines if line is not None]
+    assert lines.index(said[0]) == STEADY_ITERATIONS - 1
+    assert said == [
+        "rank 2 is steadily slower than the others: 1.500 s of work per iteration against 1.000 s; they wait for it"
+    ]
+
+
+def test_a_moment_of_slowness_is_no_news() -> None:
+    watch = StragglerWatch()
+    for _ in range(5):
+        assert all(watch.update(row_of_ranks(1.0, 1.5)) is None for _ in range(STEADY_ITERATIONS - 1))
+        assert watch.update(row_of_ranks(1.0, 1.1)) is None
+
+
+def test_slow_in_turn_is_not_steady() -> None:
+    watch = StragglerWatch()
+    for _ in range(4 * STEADY_ITERATIONS):
+        assert watch.update(row_of_ranks(1.0, 1.5)) is None
+        assert watch.update(row_of_ranks(1.5, 1.0)) is None
+
+
+def test_one_rank_has_nobody_to_wait_for() -> None:
+    assert StragglerWatch().update({"collect_time_s": 1.0}) is None
