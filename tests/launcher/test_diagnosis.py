@@ -1,5 +1,6 @@
 """Which ranks are to blame when a job hangs, or when several fail."""
 
+import contextlib
 import socket
 from pathlib import Path
 from typing import Any
@@ -57,11 +58,8 @@ def test_progress_is_a_count_that_changes() -> None:
 def test_the_exception_of_a_process_that_starts_the_ranks_is_in_the_summary(tmp_path: Path, after: str) -> None:
     stack = "Traceback (most recent call last):\n  File x\n"
     (tmp_path / "here.log").write_text(f"{stack}ValueError: first\n\n{stack}OSError: Too many open files\n{after}")
-    diagnosis = Diagnosis(tmp_path, None, {}, {}, "here")
-    try:
+    with contextlib.closing(Diagnosis(tmp_path, None, {}, {}, "here")) as diagnosis:
         failure = diagnosis.explain(1, agent_lost=False)
-    finally:
-        diagnosis.close()
     how = "the process that starts its ranks exited with status 1 before finishing"
     assert failure.summary == f"{how}: OSError: Too many open files"
 
@@ -71,19 +69,13 @@ def test_a_rank_that_misses_others_is_not_to_blame_where_another_one_fails(tmp_p
     missing = {**report, "summary": "connection closed by peer", "complaint": True, "time_s": 99.0}
     leaving = {**report, "summary": "no process group", "complaint": False, "time_s": 99.1}
     states = {0: state(0, report=leaving), 1: state(1, report=missing)}
-    diagnosis = Diagnosis(tmp_path, None, states, {}, "here")
-    try:
+    with contextlib.closing(Diagnosis(tmp_path, None, states, {}, "here")) as diagnosis:
         failure = diagnosis.explain(None, agent_lost=False)
-    finally:
-        diagnosis.close()
     assert (failure.rank, failure.summary, failure.is_attributed) == (0, "no process group", True)
 
 
 def test_a_log_folder_that_was_deleted_does_not_replace_the_cause(tmp_path: Path) -> None:
-    diagnosis = Diagnosis(tmp_path, tmp_path / "gone", {}, {}, "host")
-    try:
+    with contextlib.closing(Diagnosis(tmp_path, tmp_path / "gone", {}, {}, "host")) as diagnosis:
         failure = diagnosis.explain_start("the spawner ended")
-    finally:
-        diagnosis.close()
     assert failure.summary == "the spawner ended"
     assert "cannot be read: No such file" in failure.detail

@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,11 +28,12 @@ from mjtrain.launcher.multinode.handshake import receive
 from mjtrain.launcher.multinode.node_agent import find_free_port
 from mjtrain.launcher.multinode.probe import call_on_hosts, probe_hosts, select_environ
 from mjtrain.launcher.multinode.transport import explain_status, is_this_machine, open_handle
-from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
+from mjtrain.launcher.planning.external import TOKEN_VARIABLE
 from mjtrain.launcher.rank.spawned import pickle_with_code
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from support.machine import free_port, patience, wait_until
+from support.nodes import connect, listening, node_pair
 
 
 @pytest.mark.parametrize(
@@ -115,29 +115,6 @@ def test_nodes_take_what_node_0_chooses() -> None:
         assert (server.leads, client.leads) == (True, False)
         assert server.agree(choose_here)["run_dir"] == "here"
         assert client.agree(choose_here)["run_dir"] == "here"
-
-
-@contextlib.contextmanager
-def listening(port: int) -> Iterator[Callable[[], Any]]:
-    """Start node 0 in a thread; yields what waits for it. At the end it is closed twice, which must be no error."""
-    place = ExternalNode(node_rank=0, num_nodes=2, master_addr="127.0.0.1", master_port=port)
-    with ThreadPoolExecutor() as pool:
-        server = pool.submit(node_rendezvous.NodeRendezvousServer, place, 1, "", patience(30.0))
-        yield lambda: server.result(patience(30.0))
-        server.result(patience(30.0)).close()
-        server.result(patience(30.0)).close()
-
-
-def connect(port: int) -> Any:
-    place = ExternalNode(node_rank=1, num_nodes=2, master_addr="127.0.0.1", master_port=port)
-    return node_rendezvous.NodeRendezvousClient(place, 1, "", patience(30.0))
-
-
-@contextlib.contextmanager
-def node_pair() -> Iterator[tuple[Any, Any]]:
-    port = free_port()
-    with listening(port) as server, contextlib.closing(connect(port)) as client:
-        yield server(), client
 
 
 def test_a_stranger_without_the_token_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ import os
 import select
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -42,36 +44,37 @@ def test_a_host_whose_loop_waits_for_a_file_sends_heartbeats(monkeypatch: pytest
     hearing.close()
 
 
+@contextmanager
+def connected(*, skips_noise: bool = False) -> Iterator[tuple[HostConnection, socket.socket]]:
+    """Yield a connection, and the socket at its other end."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = HostConnection(os.dup(ours.fileno()), os.dup(ours.fileno()), skips_noise=skips_noise)
+        yield connection, theirs
+        connection.close()
+
+
 def test_a_host_that_sends_nothing_is_lost() -> None:
-    ours, _theirs = socket.socketpair()
-    with ours, _theirs:
-        connection = HostConnection(os.dup(ours.fileno()), os.dup(ours.fileno()))
+    with connected() as (connection, _):
         connection.timeout_s = 0.1
         time.sleep(0.2)
         words = "no message from this host for 0.1 s (--host-timeout-s): it is down, or the network is"
         assert connection.explain_silence("from this host") == words
-        connection.close()
 
 
 def test_what_a_shell_prints_before_the_agent_is_skipped() -> None:
     """A start file of a shell may greet its user; the messages come after that, in any pieces."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        connection = HostConnection(os.dup(ours.fileno()), os.dup(ours.fileno()), skips_noise=True)
+    with connected(skips_noise=True) as (connection, theirs):
         arrived = []
         for byte in b"Welcome {to} lab-3!\n$ " + encode_message("facts", b"", {"python": "3"}):
             theirs.sendall(bytes([byte]))
             arrived += connection.receive()
         assert [message["kind"] for message, _ in arrived] == ["facts"]
-        connection.close()
 
 
 def test_a_program_that_is_no_agent_is_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        connection = HostConnection(os.dup(ours.fileno()), os.dup(ours.fileno()), skips_noise=True)
+    with connected(skips_noise=True) as (connection, theirs):
         theirs.sendall(b"x" * 10_000)
         monkeypatch.setattr(messages, "_MAX_BEFORE", 100)
         with pytest.raises(ValueError, match="not mjtrain's"):
             connection.receive()
-        connection.close()

@@ -1,6 +1,5 @@
 """What happens between two starts of a job."""
 
-import resource
 import shutil
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from mjtrain.launcher.spawn import _make_log_dir, run_spawned
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.training.open_run import report_restart
+from support.frozen import full_disk
 
 FAILED = Failure(summary="was killed by SIGSEGV", rank=1)
 
@@ -131,13 +131,11 @@ def test_a_run_directory_that_is_renamed_meanwhile_does_not_begin_again(tmp_path
 
 def test_a_temporary_folder_that_cannot_be_written_is_named() -> None:
     plan = make_plan(LaunchConfig(gpu_ids=None, num_workers=2, torchrunx_log_dir=""))
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        with pytest.raises(OutsideError, match=r"TMPDIR /.*/mjtrain-\w+: cannot be written \(File too large\)"):
-            run_spawned(LaunchRequest(plan=plan, fn=print))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with (
+        full_disk(0),
+        pytest.raises(OutsideError, match=r"TMPDIR /.*/mjtrain-\w+: cannot be written \(File too large\)"),
+    ):
+        run_spawned(LaunchRequest(plan=plan, fn=print))
 
 
 def test_a_stop_that_was_not_saved_is_another_error_than_one_that_was() -> None:

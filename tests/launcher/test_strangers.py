@@ -6,7 +6,6 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from mjtrain.config import LaunchConfig
-from mjtrain.launcher import Rendezvous, make_plan
+from mjtrain.launcher import make_plan
 from mjtrain.launcher.ipc.messages import HostConnection, MessageReader, encode_message
 from mjtrain.launcher.ipc.messages import connect as connect_rank
 from mjtrain.launcher.ipc.network import listen_at
@@ -23,11 +22,12 @@ from mjtrain.launcher.job.supervisor import Supervisor
 from mjtrain.launcher.multinode import handshake
 from mjtrain.launcher.multinode.coordinator import Coordinator
 from mjtrain.launcher.multinode.handshake import Caller, Callers, introduce, prove
-from mjtrain.launcher.multinode.node_rendezvous import NodeRendezvousClient, NodeRendezvousServer, describe_node
+from mjtrain.launcher.multinode.node_rendezvous import describe_node
 from mjtrain.launcher.multinode.transport import HostHandle
-from mjtrain.launcher.planning.external import TOKEN_VARIABLE, ExternalNode
+from mjtrain.launcher.planning.external import TOKEN_VARIABLE
 from mjtrain.runtime.errors import RequestError
 from support.machine import free_port, patience
+from support.nodes import connect, listening
 
 DEEP = b"[" * 100_000
 GARBAGE = [
@@ -142,20 +142,9 @@ def test_any_handshake_ends_only_its_own_connection() -> None:
     callers.close()
 
 
-@contextlib.contextmanager
-def node_0(monkeypatch: pytest.MonkeyPatch, port: int) -> Iterator[Callable[[], NodeRendezvousServer]]:
-    """Start node 0 of two in a thread; yields what waits for it."""
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "a-secret")
-    place = ExternalNode(node_rank=0, num_nodes=2, master_addr="127.0.0.1", master_port=port)
-    with ThreadPoolExecutor() as pool:
-        server = pool.submit(NodeRendezvousServer, place, 1, "speed: 1", patience(30.0))
-        yield lambda: server.result(patience(30.0))
-        server.result(patience(30.0)).close()
-
-
-def connect(port: int, request: str = "speed: 1") -> Rendezvous:
-    place = ExternalNode(node_rank=1, num_nodes=2, master_addr="127.0.0.1", master_port=port)
-    return NodeRendezvousClient(place, 1, request, patience(30.0))
 
 
 def reach(port: int) -> socket.socket:
@@ -173,10 +162,11 @@ def choose(_: dict[str, Any] | None) -> dict[str, Any]:
     return {"run_dir": "here"}
 
 
-def test_node_0_answers_strangers_with_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("token")
+def test_node_0_answers_strangers_with_silence() -> None:
     """Garbage of every kind, 80 silent connections and one that sends a byte now and then; then the node comes."""
     port = free_port()
-    with node_0(monkeypatch, port) as server, contextlib.ExitStack() as stack:
+    with listening(port) as server, contextlib.ExitStack() as stack:
         for garbage in GARBAGE:
             with reach(port) as stranger, contextlib.suppress(OSError):
                 stranger.sendall(garbage)
@@ -217,6 +207,7 @@ def test_a_handshake_has_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None
     callers.close()
 
 
+@pytest.mark.usefixtures("token")
 def test_a_node_that_dies_before_its_welcome_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first welcome goes to a connection that is gone."""
     tell, gone = Caller.tell, []
@@ -229,7 +220,7 @@ def test_a_node_that_dies_before_its_welcome_ends_nothing(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Caller, "tell", tell_late)
     port = free_port()
-    with node_0(monkeypatch, port) as server:
+    with listening(port) as server:
         client = connect(port)  # its first connection is the one that breaks
         server().agree(choose)
         assert client.agree(choose)["run_dir"] == "here"
@@ -237,11 +228,10 @@ def test_a_node_that_dies_before_its_welcome_ends_nothing(monkeypatch: pytest.Mo
         client.close()
 
 
-def test_another_command_at_a_restart_is_refused_and_the_job_waits(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("token")
+def test_another_command_at_a_restart_is_refused_and_the_job_waits(capfd: pytest.CaptureFixture[str]) -> None:
     port = free_port()
-    with node_0(monkeypatch, port) as server, ThreadPoolExecutor() as pool:
+    with listening(port) as server, ThreadPoolExecutor() as pool:
         first = connect(port)
         server().agree(choose)
         first.close()
@@ -259,9 +249,9 @@ def test_another_command_at_a_restart_is_refused_and_the_job_waits(
     assert said.strip().isprintable()
 
 
-def test_a_node_tells_a_stranger_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("token")
+def test_a_node_tells_a_stranger_nothing() -> None:
     """One that answers in the place of node 0 without the token, or that sends a node's own proof back."""
-    monkeypatch.setenv(TOKEN_VARIABLE, "a-secret")
     for answer in ("0" * 64, None):
         here, there = socket.socketpair()
         with here, there, ThreadPoolExecutor() as pool:

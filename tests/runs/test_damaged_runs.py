@@ -23,6 +23,7 @@ from mjtrain.runs.trained_run import read_run
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import MetricLines, append_line, mark_injected, read_lines
 from mjtrain.training.open_run import _write_restart
+from support.frozen import full_disk
 
 BROKEN = {
     "no UTF-8": b"\xff\xfe\xfa",
@@ -105,21 +106,11 @@ def test_a_resume_says_which_lines_are_gone(tmp_path: Path, capfd: pytest.Captur
 
 
 def test_a_line_that_the_disk_cuts_short_is_taken_back(tmp_path: Path) -> None:
-    """The disk is one of 4 kB, as far as this process can have one: its files may not grow beyond that."""
-    import resource
-    import signal
-
     path = tmp_path / "metrics.jsonl"
-    before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
     with path.open("a+b", buffering=0) as file:
         append_line(file, {"iteration": 1})
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-        try:
-            with pytest.raises(OSError, match="File too large"):
-                append_line(file, {"event": "end", "cause": "x" * 5000})
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            signal.signal(signal.SIGXFSZ, before)
+        with full_disk(4096), pytest.raises(OSError, match="File too large"):
+            append_line(file, {"event": "end", "cause": "x" * 5000})
         assert path.read_bytes() == b'{"iteration": 1}\n'
         append_line(file, {"event": "end"})
     assert MetricLines(path.read_bytes().splitlines(keepends=True)).skipped == 0

@@ -1,8 +1,10 @@
-"""File systems whose server is away: every write waits in the kernel, or every access is an error."""
+"""File systems that fail: every write waits in the kernel, every access is an error, or no file can grow."""
 
 import ctypes
 import os
+import resource
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +49,18 @@ def dead_file_system(place: Path) -> Iterator[None]:
         yield
     finally:
         assert _succeeds("umount", str(place))
+
+
+@contextmanager
+def full_disk(room: int = 1) -> Iterator[None]:
+    """Let no file of this process grow beyond some bytes, as on a disk that is full by then."""
+    before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
 
 
 def thaw(place: Path) -> None:

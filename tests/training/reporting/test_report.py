@@ -4,10 +4,7 @@ import errno
 import itertools
 import json
 import os
-import resource
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +20,8 @@ from mjtrain.training.open_run import naming_last_checkpoint, saved_iteration
 from mjtrain.training.reporting import report as report_module
 from mjtrain.training.reporting.report import JsonlWriter, RunReport, TensorBoardWriter
 from mjtrain.training.reporting.writer import Writer, WriterError
-from support.frozen import dead_file_system
+from support.frozen import dead_file_system, full_disk
 from support.machine import wait_until
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """Let no file of this process grow during a with block."""
-    before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
 
 
 def row_of(iteration: int) -> dict[str, float | None]:
@@ -46,8 +31,6 @@ def row_of(iteration: int) -> dict[str, float | None]:
 def test_tensorboard_comes_back_when_there_is_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The disk is one whose files may not grow beyond a limit, as far as this process can have one."""
-    before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
     writer = TensorBoardWriter(tmp_path, 0)
     errors: list[OSError] = []
 
@@ -57,16 +40,12 @@ def test_tensorboard_comes_back_when_there_is_room_again(
         except OSError as error:
             errors.append(error)
 
-    try:
-        write(1)
-        writer._writer.flush()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    write(1)
+    writer._writer.flush()
+    with full_disk():
         writer._writer._get_file_writer().event_writer._async_writer._worker._next_flush_time = 0  # not in ten seconds
         iterations = itertools.count(2)
         wait_until(lambda: write(next(iterations)) or errors, "TensorBoard's thread has failed")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
     num_files = len(list(tmp_path.glob("events.*")))
     write(300)
     assert len(list(tmp_path.glob("events.*"))) == num_files  # too soon for another file
