@@ -1,6 +1,5 @@
 """rl_games under the training loop: what it trains, that ranks learn as one, that it resumes, and what is refused."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import make_env
 from mjtrain_learners.rl_games_agent.translation import has_central_value, translate
-from support.resuming import assert_same, without_times
+from support.resuming import assert_same_runs, read_rows
 
 CPU = LaunchConfig(gpu_ids=None)
 SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger", "none")
@@ -27,11 +26,6 @@ RL_GAMES = LearnerConfig(name="rl_games")
 CENTRAL = {"config": {"normalize_value": True, "bounds_loss_coef": 0.1, "central_value_config": {"mini_epochs": 2}}}
 
 pytestmark = pytest.mark.usefixtures("no_gpu")
-
-
-def rows(run_dir: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [without_times(row) for row in lines if "event" not in row]
 
 
 @pytest.mark.supports("resume", task="Cartpole-Balance", learner="rl_games")
@@ -46,12 +40,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
 
     straight, stopped = go("straight", 4), go("stopped", 2)
     go("stopped", 4, resume=str(stopped))
-    assert rows(straight) == rows(stopped)
-    ends = [load_checkpoint(run_dir / "model_4.pt", "cpu") for run_dir in (straight, stopped)]
-    assert_same(*({key: end[key] for key in end if key != "infos"} for end in ends))
-    assert {"kl", "action_std", "loss/value", "loss/surrogate", "loss/entropy"} <= set(rows(straight)[-1])
-    assert rows(straight)[-1]["kl"] > 0
-    assert "central_value" not in ends[0]
+    end = assert_same_runs(straight, stopped, 4)
+    assert {"kl", "action_std", "loss/value", "loss/surrogate", "loss/entropy"} <= set(read_rows(straight)[-1])
+    assert read_rows(straight)[-1]["kl"] > 0
+    assert "central_value" not in end
 
 
 @pytest.mark.supports("training", task="Cartpole-Balance", learner="rl_games")

@@ -1,6 +1,5 @@
 """skrl on JAX under the training loop: it resumes bit for bit, ranks stay the same, torch gives the actions of flax."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import TrainResult, make_env
 from mjtrain_learners.mlp_library import ACTIVATIONS
 from mjtrain_learners.skrl_on_jax import LIBRARY, has_cuda, start_skrl
-from support.resuming import assert_same, without_times
+from support.resuming import assert_same, read_rows
 
 CPU = LaunchConfig(gpu_ids=None)
 SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger", "none")
@@ -37,11 +36,6 @@ def small_config() -> TrainConfig:
     assert isinstance(config.agent.algorithm, PpoConfig)
     algorithm = replace(config.agent.algorithm, num_learning_epochs=2)
     return replace(config, agent=replace(config.agent, num_steps_per_env=4, algorithm=algorithm))
-
-
-def rows(run_dir: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [without_times(row) for row in lines if "event" not in row]
 
 
 @pytest.fixture
@@ -72,11 +66,12 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_is_exported(tmp_path: Path) 
 
     straight, stopped = go("straight", 3, eval_interval=3, eval_episodes=2), go("stopped", 1)
     go("stopped", 3, resume=str(stopped.run_dir))
-    evaluated = rows(straight.run_dir)
-    assert [{key: row[key] for key in row if not key.startswith("eval")} for row in evaluated] == rows(stopped.run_dir)
+    evaluated = read_rows(straight.run_dir)
+    trained = [{key: row[key] for key in row if not key.startswith("eval")} for row in evaluated]
+    assert trained == read_rows(stopped.run_dir)
     ends = [load_checkpoint(done.run_dir / "model_3.pt", "cpu") for done in (straight, stopped)]
     assert_same(*({key: end[key] for key in end if key != "infos"} for end in ends))
-    last = rows(straight.run_dir)[-1]
+    last = evaluated[-1]
     assert last["kl"] > 0
     assert {"action_std", "loss/value", "loss/surrogate", "loss/entropy"} <= set(last)
     played = mjtrain.play(straight, episodes=2, gpu_ids=None, seed=EVALUATION_SEED)

@@ -14,13 +14,12 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import AgentConfig, LaunchConfig, LearnerConfig, PpoConfig
 from mjtrain.learning.library import make_learner
-from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.request import resolve_training
 from mjtrain.training.train_rank import make_env
 from mjtrain_learners.skrl_sac import translate
-from support.resuming import assert_same, without_times
+from support.resuming import assert_same_runs, read_rows
 
 CPU = LaunchConfig(gpu_ids=None)
 SETTINGS = {"gradient_steps": 4, "batch_size": 32, "memory_size": 40}
@@ -34,11 +33,6 @@ def settings(tmp_path: Path) -> str:
     file = tmp_path / "own.yaml"
     file.write_text(json.dumps(SETTINGS))
     return str(file)
-
-
-def rows(run_dir: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [without_times(row) for row in lines if "event" not in row]
 
 
 @pytest.mark.supports("training", task="Cartpole-Balance", learner="skrl_sac")
@@ -58,12 +52,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, settings: str, n
 
     straight, stopped = go("straight", 4), go("stopped", 2)
     go("stopped", 4, resume=str(stopped))
-    assert rows(straight) == rows(stopped)
-    ends = [load_checkpoint(run_dir / "model_4.pt", "cpu") for run_dir in (straight, stopped)]
-    assert_same(*({key: end[key] for key in end if key != "infos"} for end in ends))
-    memory = ends[0]["ranks"][-1]["memory"]
+    end = assert_same_runs(straight, stopped, 4)
+    memory = end["ranks"][-1]["memory"]
     assert (memory["index"], memory["is_filled"]) == (4 * 24 % 40, True)
-    assert {"action_std", "loss/policy", "loss/critic", "loss/entropy"} <= set(rows(straight)[-1])
+    assert {"action_std", "loss/policy", "loss/critic", "loss/entropy"} <= set(read_rows(straight)[-1])
     played = mjtrain.play(straight, episodes=2, gpu_ids=None)
     assert played["iteration"] == 4
     assert max(mjtrain.export(straight, observations=20).differences.values()) < 1e-5

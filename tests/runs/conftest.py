@@ -1,3 +1,5 @@
+import functools
+import http.server
 import itertools
 import threading
 from collections.abc import Iterator
@@ -63,3 +65,26 @@ def url(network: Proxy) -> str:
 def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The same on a file system too."""
     return request.getfixturevalue("url") if request.param == "s3" else f"file://{tmp_path}/stored"
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[str]:
+    """The address of a server of the folder of the test, which sends /away elsewhere."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            if self.path.startswith("/away"):
+                self.send_response(302)
+                self.send_header("Location", "http://example.invalid/bundle.json")
+                self.end_headers()
+            else:
+                super().do_GET()
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(tmp_path)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()

@@ -1,6 +1,5 @@
 """A shared policy is the one that was trained, from every place; and what a stranger puts into it does not run."""
 
-import functools
 import hashlib
 import http.server
 import io
@@ -162,29 +161,6 @@ def test_it_goes_to_a_place_and_comes_back(
     with pytest.raises(SystemExit):
         pull.main([place, str(tmp_path / "back")])
     assert "not empty" in capsys.readouterr().err
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[str]:
-    """The address of a server of the folder of the test, which sends /away elsewhere."""
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            if self.path.startswith("/away"):
-                self.send_response(302)
-                self.send_header("Location", "http://example.invalid/bundle.json")
-                self.end_headers()
-            else:
-                super().do_GET()
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(tmp_path)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
 
 
 def test_a_web_server_gives_it(bundle: Path, tmp_path: Path, web: str) -> None:

@@ -1,7 +1,5 @@
 """Motions come from object storage, web servers and W&B, once; and what is wrong is one line."""
 
-import functools
-import http.server
 import os
 import pickle
 import shutil
@@ -47,23 +45,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def web(tmp_path: Path) -> Iterator[str]:
-    """The address of a server of the folder `site`."""
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    (tmp_path / "site").mkdir()
-    make = functools.partial(Handler, directory=str(tmp_path / "site"))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), make)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture
 def wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WandbServer]:
     """A server on which this process is logged in."""
     server = WandbServer()
@@ -77,7 +58,7 @@ def wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WandbServ
 
 def put(url: str, name: str, content: bytes, tmp_path: Path) -> None:
     if url.startswith("http"):
-        (tmp_path / "site" / name).write_bytes(content)
+        (tmp_path / name).write_bytes(content)
         return
     (tmp_path / "given").write_bytes(content)
     with (tmp_path / "given").open("rb") as file:
@@ -175,8 +156,8 @@ def test_paths_are_no_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_large_and_pickled_files_are_refused(
     tmp_path: Path, web: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    np.savez(tmp_path / "site" / "planted.npz", fps=np.array([Planted(tmp_path / "canary")], dtype=object))
-    with zipfile.ZipFile(tmp_path / "site" / "planted.npz") as file:
+    np.savez(tmp_path / "planted.npz", fps=np.array([Planted(tmp_path / "canary")], dtype=object))
+    with zipfile.ZipFile(tmp_path / "planted.npz") as file:
         assert pickle.PROTO in file.read("fps.npy")
     with pytest.raises(SystemExit):
         main(["motion", "info", f"{web}/planted.npz"])

@@ -2,12 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -16,10 +14,10 @@ from mjtrain.api import make_train_config
 from mjtrain.runs.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from mjtrain.runs.history import find_run_to_resume
 from mjtrain.runtime.errors import RequestError
+from support.resuming import assert_same, read_rows
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, seed=3)
 TWO = mjtrain.LaunchConfig(gpu_ids=None, num_workers=2, seed=3)
-TIMES = ("time", "second", "slowest", "by_rank")
 
 
 def train(log_root: Path, iterations: int, launch: mjtrain.LaunchConfig = ONE, **options: Any) -> Path:
@@ -28,30 +26,6 @@ def train(log_root: Path, iterations: int, launch: mjtrain.LaunchConfig = ONE, *
         "Cartpole-Balance", max_iterations=iterations, log_root=str(log_root), launch=launch, **{**defaults, **options}
     )
     return result.run_dir
-
-
-def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines() if '"event"' not in line]
-    return [{key: row[key] for key in row if not any(word in key for word in TIMES)} for row in rows]
-
-
-def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from leaves(item, f"{name}.{key}")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from leaves(item, f"{name}[{index}]")
-    else:
-        yield name, value
-
-
-def assert_same_bits(one: dict[str, Any], other: dict[str, Any]) -> None:
-    ours, theirs = dict(leaves(one)), dict(leaves(other))
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        same = torch.equal(value, theirs[name]) if isinstance(value, torch.Tensor) else value == theirs[name]
-        assert same, f"{name} differs"
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +41,10 @@ def test_eight_iterations_are_four_and_four(tmp_path: Path, launch: mjtrain.Laun
     stopped = train(tmp_path / "stopped", 4, launch)
     resumed = train(tmp_path / "stopped", 8, launch, resume=True)
     assert resumed == stopped
-    assert read_metrics(straight) == read_metrics(resumed)
+    assert read_rows(straight) == read_rows(resumed)
     one, other = (load_checkpoint(run_dir / "model_8.pt", "cpu") for run_dir in (straight, resumed))
     assert len(one["ranks"]) == (launch.num_workers or 1)
-    assert_same_bits(one, other)
+    assert_same(one, other)
 
 
 @pytest.fixture
@@ -112,7 +86,7 @@ def test_empty_and_broken_runs_are_passed_over_with_a_line(
 
 def test_total_env_steps_count_from_the_runs_start(run_dir: Path, tmp_path: Path) -> None:
     train(tmp_path, 300, resume=True, total_env_steps=6 * 16 * 24)
-    assert [row["iteration"] for row in read_metrics(run_dir)] == [1, 2, 3, 4, 5, 6]
+    assert [row["iteration"] for row in read_rows(run_dir)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_another_number_of_environments_is_said(
@@ -124,7 +98,7 @@ def test_another_number_of_environments_is_said(
         "environments and random numbers start again: the checkpoint has 16 environments per rank, and this run has 8"
         in " ".join(said.split())
     )
-    assert read_metrics(run_dir)[-1]["env_steps_total"] == 4 * 16 * 24 + 8 * 24
+    assert read_rows(run_dir)[-1]["env_steps_total"] == 4 * 16 * 24 + 8 * 24
 
 
 def test_changed_settings_are_said(run_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

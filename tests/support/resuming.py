@@ -1,13 +1,16 @@
 """Trainings that are stopped and resumed, compared bit for bit with ones that are not."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from mjtrain.config import TrainConfig
+import mjtrain
+from mjtrain.config import LaunchConfig, TrainConfig
 from mjtrain.learning.rsl_rl.construct import Runner
+from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import make_env
 
@@ -16,6 +19,19 @@ TIMES = ("env_steps_per_second", "_time_", "_time_s", "slowest_rank")
 
 def make_runner(context: RankContext, config: TrainConfig) -> Runner:
     return Runner(context, make_env(context, config), config.agent, config.learner.settings)
+
+
+def check_resuming(config: TrainConfig, path: Path, num_workers: int = 1) -> tuple[list[dict[str, Any]], Any]:
+    """Require the same bits of what `train_straight_and_resumed` trains.
+
+    Returns:
+        Metrics of the last two iterations, except for times; what was learned and is observed in the end.
+    """
+    launch = LaunchConfig(gpu_ids=None, num_workers=num_workers, num_threads=1)
+    straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, path, launch=launch)
+    assert straight == resumed
+    assert_same(*runs)
+    return straight, runs[0]
 
 
 def train_straight_and_resumed(context: RankContext, config: TrainConfig, path: Path) -> list[Any]:
@@ -46,6 +62,20 @@ def train_straight_and_resumed(context: RankContext, config: TrainConfig, path: 
         again,
         *((runner.policy_weights(), runner.env.env.observe()) for runner in (straight, resumed)),
     ]
+
+
+def read_rows(run_dir: Path) -> list[dict[str, Any]]:
+    """Read the metrics of a run's iterations, except for times."""
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [without_times(row) for row in lines if "event" not in row]
+
+
+def assert_same_runs(one: Path, other: Path, iteration: int) -> dict[str, Any]:
+    """Compare the metrics of two runs, and a checkpoint bit for bit, except for its infos; return that of the first."""
+    assert read_rows(one) == read_rows(other)
+    ends = [load_checkpoint(run_dir / f"model_{iteration}.pt", "cpu") for run_dir in (one, other)]
+    assert_same(*({key: end[key] for key in end if key != "infos"} for end in ends))
+    return ends[0]
 
 
 def without_times(metrics: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,6 @@ from mjtrain.api import make_train_config, start_training
 from mjtrain.config import AgentConfig, DaggerConfig, LaunchConfig, ModelConfig, TrainConfig, from_plain, to_plain
 from mjtrain.env.sampling import shift_images
 from mjtrain.learning.rsl_rl.dagger import RolloutBuffer
-from mjtrain.mdp import observation
-from mjtrain.mdp.observations import joint_pos
 from mjtrain.runs.bundle import WEIGHTS, read_networks
 from mjtrain.runs.bundle_places import open_bundle
 from mjtrain.runs.history import summarise_run
@@ -25,7 +23,8 @@ from mjtrain.runs.teacher import resolve_teacher
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.request import resolve_training
-from support.resuming import assert_same, make_runner, train_straight_and_resumed
+from support.resuming import assert_same, check_resuming, make_runner
+from support.students import make_student
 
 ALONE = LaunchConfig(gpu_ids=None, num_threads=1)
 TASK_FILE = """
@@ -37,23 +36,8 @@ def make_task():
 """
 
 
-@pytest.fixture(scope="module")
-def teacher_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A teacher that sees positions and velocities, and is not good at anything."""
-    root = tmp_path_factory.mktemp("teacher")
-    result = mjtrain.train(
-        "Cartpole-Balance", launch=ALONE, num_envs=8, max_iterations=1, log_root=str(root), logger="none"
-    )
-    return result.run_dir
-
-
 def student(teacher: Path | str, **algorithm: Any) -> TrainConfig:
     """A student that sees the last two positions."""
-    config = make_train_config("Cartpole-Balance", num_envs=8)
-    positions = {
-        "cart": observation(joint_pos, joint="slider").replace(history=2),
-        "pole": observation(joint_pos, joint="hinge").replace(history=2),
-    }
     settings = {"buffer_rollouts": 3, "num_mini_batches": 4, "teacher_share_iterations": 4, **algorithm}
     agent = AgentConfig(
         num_steps_per_env=16,
@@ -61,8 +45,7 @@ def student(teacher: Path | str, **algorithm: Any) -> TrainConfig:
         algorithm=DaggerConfig(teacher_run=str(teacher), **settings),
         obs_groups={"actor": ("student",)},
     )
-    env = replace(config.env, observations={**config.env.observations, "student": positions})
-    return replace(config, env=env, agent=agent)
+    return make_student(agent)
 
 
 def test_the_config_is_recorded_and_read_again() -> None:
@@ -217,9 +200,7 @@ def test_the_teacher_acts_in_its_share_and_within_the_bounds(teacher_run: Path) 
 
 def test_a_resumed_training_is_bit_exact(teacher_run: Path, tmp_path: Path) -> None:
     config = resolve_teacher(student(teacher_run, final_learning_rate=1e-5, learning_rate_iterations=4))
-    straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, tmp_path / "model_2.pt", launch=ALONE)
-    assert straight == resumed
-    assert_same(*runs)
+    check_resuming(config, tmp_path / "model_2.pt")
 
 
 def test_a_buffer_that_is_lost_with_its_environments_is_said(teacher_run: Path, tmp_path: Path) -> None:
@@ -239,12 +220,8 @@ def test_a_buffer_that_is_lost_with_its_environments_is_said(teacher_run: Path, 
 
 def test_two_ranks_learn_the_same_and_resume_bit_exactly(teacher_run: Path, tmp_path: Path) -> None:
     config = resolve_teacher(student(teacher_run))
-    launch = LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1)
-    path = tmp_path / "model_2.pt"
-    straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, path, launch=launch)
-    assert straight == resumed
-    assert_same(*runs)
-    assert straight[-1]["world_size"] == 2
+    metrics, _ = check_resuming(config, tmp_path / "model_2.pt", num_workers=2)
+    assert metrics[-1]["world_size"] == 2
 
 
 def test_a_step_of_two_ranks_is_one_with_the_samples_of_both(teacher_run: Path) -> None:

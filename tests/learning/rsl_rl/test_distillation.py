@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.api import make_train_config
 from mjtrain.config import (
     AgentConfig,
     DistillationConfig,
@@ -20,41 +19,24 @@ from mjtrain.config import (
     to_plain,
 )
 from mjtrain.env.catalog import load_task
-from mjtrain.mdp import observation
-from mjtrain.mdp.observations import joint_pos
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runs.teacher import resolve_teacher
 from mjtrain.runtime.errors import RequestError
-from support.resuming import assert_same, make_runner, train_straight_and_resumed
+from support.resuming import assert_same, check_resuming, make_runner
+from support.students import make_student
 
 ALONE = LaunchConfig(gpu_ids=None, num_threads=1)
 
 
-@pytest.fixture(scope="module")
-def teacher_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A teacher that sees positions and velocities, and is not good at anything."""
-    root = tmp_path_factory.mktemp("teacher")
-    result = mjtrain.train(
-        "Cartpole-Balance", launch=ALONE, num_envs=8, max_iterations=1, log_root=str(root), logger="none"
-    )
-    return result.run_dir
-
-
 def student(teacher: Path | str, class_name: str = "MLPModel", **algorithm: Any) -> TrainConfig:
     """A student that sees positions only; its teacher is not looked up yet."""
-    config = make_train_config("Cartpole-Balance", num_envs=8)
-    positions = {
-        "cart": observation(joint_pos, joint="slider").replace(history=2),
-        "pole": observation(joint_pos, joint="hinge").replace(history=2),
-    }
     agent = AgentConfig(
         num_steps_per_env=16,
         actor=ModelConfig(class_name=class_name, hidden_dims=(16,), rnn_hidden_dim=8),
         algorithm=DistillationConfig(teacher_run=str(teacher), **algorithm),
         obs_groups={"actor": ("student",)},
     )
-    env = replace(config.env, observations={**config.env.observations, "student": positions})
-    return replace(config, env=env, agent=agent)
+    return make_student(agent)
 
 
 def test_a_config_of_a_distillation_is_recorded_and_read_again() -> None:
@@ -89,21 +71,14 @@ def test_the_teacher_comes_from_its_run_and_is_not_changed(teacher_run: Path, tm
 @pytest.mark.parametrize("class_name", ["MLPModel", "RNNModel"])
 def test_a_resumed_distillation_is_bit_exact(class_name: str, teacher_run: Path, tmp_path: Path) -> None:
     config = resolve_teacher(student(teacher_run, class_name, num_learning_epochs=2))
-    straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, tmp_path / "model_2.pt", launch=ALONE)
-    assert straight == resumed
-    assert_same(*runs)
-    assert [run[0]["counters"] for run in runs] == [{"num_updates": 4}] * 2
+    _, (learned, _) = check_resuming(config, tmp_path / "model_2.pt")
+    assert learned["counters"] == {"num_updates": 4}
 
 
 def test_two_ranks_teach_the_same_student_and_resume_bit_exactly(teacher_run: Path, tmp_path: Path) -> None:
     config = resolve_teacher(student(teacher_run, "RNNModel"))
-    launch = LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1)
-    straight, resumed, *runs = mjtrain.launch(
-        train_straight_and_resumed, config, tmp_path / "model_2.pt", launch=launch
-    )
-    assert straight == resumed
-    assert_same(*runs)
-    assert straight[-1]["world_size"] == 2
+    metrics, _ = check_resuming(config, tmp_path / "model_2.pt", num_workers=2)
+    assert metrics[-1]["world_size"] == 2
 
 
 def test_a_recurrent_teacher_goes_on_with_what_it_remembers(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from mjtrain.learning.rsl_rl.policy import ActorPolicy
 from mjtrain.runs.checkpoint import load_checkpoint, save_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
-from support.resuming import assert_same, make_runner, train_straight_and_resumed
+from support.resuming import check_resuming, make_runner
 
 
 def recurrent(actor: str = "lstm", critic: str | None = "gru") -> TrainConfig:
@@ -32,11 +32,7 @@ def recurrent(actor: str = "lstm", critic: str | None = "gru") -> TrainConfig:
 @pytest.mark.parametrize(("actor", "critic"), [("lstm", "gru"), ("gru", None)])
 def test_a_resumed_training_is_bit_exact(actor: str, critic: str | None, tmp_path: Path) -> None:
     path = tmp_path / "model_2.pt"
-    straight, resumed, *runs = mjtrain.launch(
-        train_straight_and_resumed, recurrent(actor, critic), path, launch=LaunchConfig(gpu_ids=None, num_threads=1)
-    )
-    assert straight == resumed
-    assert_same(*runs)
+    check_resuming(recurrent(actor, critic), path)
     memory = load_checkpoint(path, "cpu")["ranks"][0]["memory"]
     assert {name: len(states) for name, states in memory.items()} == {
         "actor": 2 if actor == "lstm" else 1,
@@ -47,11 +43,7 @@ def test_a_resumed_training_is_bit_exact(actor: str, critic: str | None, tmp_pat
 
 def test_two_ranks_resume_bit_exactly_with_memories_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "model_2.pt"
-    straight, resumed, *runs = mjtrain.launch(
-        train_straight_and_resumed, recurrent(), path, launch=LaunchConfig(gpu_ids=None, num_workers=2, num_threads=1)
-    )
-    assert straight == resumed
-    assert_same(*runs)
+    check_resuming(recurrent(), path, num_workers=2)
     zero, one = (rank["memory"] for rank in load_checkpoint(path, "cpu")["ranks"])
     assert not torch.equal(zero["actor"][0], one["actor"][0])
 

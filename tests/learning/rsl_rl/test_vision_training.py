@@ -14,7 +14,7 @@ from mjtrain.learning.divergence import RanksDriftedError
 from mjtrain.learning.rsl_rl.policy import ActorPolicy
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.rank import RankContext
-from support.resuming import assert_same, make_runner, train_straight_and_resumed
+from support.resuming import assert_same, check_resuming, make_runner, train_straight_and_resumed
 
 ALONE = LaunchConfig(gpu_ids=None, num_threads=1)
 
@@ -51,9 +51,7 @@ SUPERVISED: dict[str, Any] = {"auxiliary_cfg": AuxiliaryConfig(group="state", hi
 def test_a_resumed_training_is_bit_exact(settings: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "model_2.pt"
     config = vision(**settings)
-    straight, resumed, *runs = mjtrain.launch(train_straight_and_resumed, config, path, launch=ALONE)
-    assert straight == resumed
-    assert_same(*runs)
+    check_resuming(config, path)
     content = load_checkpoint(path, "cpu")
     assert ("critic.cnns" in str(list(content["critic_state_dict"]))) is False
     num_parameters = sum(value.numel() for key, value in _learned(content) if "normalizer" not in key)
