@@ -45,7 +45,7 @@ done
 tests=$(grep -rl "pytest.mark.gpu" tests --include="test_*.py") # others may import what is not installed here
 iterations=10 task=Quadruped-Velocity-Flat envs=4096 length_s=5
 if [ -n "$tiny" ]; then
-    tests=tests/sim/engines/test_warp_graphs.py iterations=1 task=Cartpole-Balance envs=8 length_s=0.2 sizes=8
+    tests=tests/sim/engines/test_warp.py iterations=1 task=Cartpole-Balance envs=8 length_s=0.2 sizes=8
     tasks=${tasks:-Cartpole-Balance}
 fi
 mkdir -p "$out" || exit 2

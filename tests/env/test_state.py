@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from mjtrain.config import ActionTerm, EnvConfig, EventTerm, ObservationTerm, RobotConfig, SuccessTerm
-from mjtrain.env.core import SharedSums
 from mjtrain.env.env import Env
 from mjtrain.env.events import Worlds
 from mjtrain.mdp import reward, truncation
@@ -258,50 +257,3 @@ def test_an_event_finds_what_the_last_env_step_left(func: Callable[..., None], w
     other.load_state_dict(state)
     expected, found = (follow(one, actions[30:]) for one in (env, other))
     assert all(torch.equal(one, two) for one, two in zip(expected, found, strict=True))
-
-
-def test_a_shared_sum_of_a_state_fades_although_no_term_has_asked_for_it_yet() -> None:
-    before, resumed = SharedSums(torch.device("cpu")), SharedSums(torch.device("cpu"))
-    before.get("rare", 2, 0.5).add(torch.tensor([4.0, 2.0]))
-    before.merge(lambda mine: mine, before.new())
-    resumed.load_state_dict(before.state_dict())
-    for sums in (before, resumed):
-        sums.merge(lambda mine: mine, sums.new())
-    assert resumed.get("rare", 2, 0.5).total.tolist() == before.get("rare", 2, 0.5).total.tolist() == [2.0, 1.0]
-    assert resumed.new() == []
-    assert resumed.get("rare", 2, 0.9).keep == 0.5, "as for a sum that two terms ask for"
-    other = SharedSums(torch.device("cpu"))
-    other.load_state_dict(before.state_dict())
-    assert other.get("rare", 3, 0.9).total.tolist() == [0.0, 0.0, 0.0]
-    assert other.state_dict()["rare"]["keep"] == 0.9
-
-
-@pytest.mark.parametrize(("size", "keep"), [(2, 0.9), (2, 0.1), (3, 0.9)])
-def test_after_a_resume_the_first_term_that_asks_for_a_shared_sum_decides_for_all_ranks(size: int, keep: float) -> None:
-    before = SharedSums(torch.device("cpu"))
-    before.get("rare", 2, 0.5).add(torch.tensor([4.0, 2.0]))
-    before.merge(lambda mine: mine, before.new())
-    ranks = [SharedSums(torch.device("cpu")) for _ in range(2)]
-    for sums in ranks:
-        sums.load_state_dict(before.state_dict())
-    for asks_now in (False, True, True):  # at first no rank asks, then only the first
-        if asks_now:
-            ranks[0].get("rare", size, keep)
-        new = sorted({text for sums in ranks for text in sums.new()})
-        for sums in ranks:
-            sums.merge(lambda mine: mine, new)
-        assert ranks[0].totals()["rare"].tolist() == ranks[1].totals()["rare"].tolist()
-    assert [sums.get("rare", size, 0.7).keep for sums in ranks] == [keep, keep]
-    assert [sums.new() for sums in ranks] == [[], []]
-
-
-def test_a_term_that_asks_at_once_after_a_resume_decides_for_all_ranks() -> None:
-    ranks = [SharedSums(torch.device("cpu")) for _ in range(2)]
-    for sums in ranks:
-        sums.load_state_dict({"rare": {"total": torch.ones(2), "pending": torch.zeros(2), "keep": 0.5}})
-    ranks[0].get("rare", 2, 0.9)
-    new = sorted({text for sums in ranks for text in sums.new()})
-    for sums in ranks:
-        sums.merge(lambda mine: mine, new)
-    assert [sums.totals()["rare"].tolist() for sums in ranks] == [[0.9, 0.9]] * 2
-    assert [sums.new() for sums in ranks] == [[], []]

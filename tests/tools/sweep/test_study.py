@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 from mjtrain.runtime.errors import OutsideError, RequestError
@@ -13,7 +14,7 @@ from mjtrain.tools.sweep import run_sweep
 from mjtrain.tools.sweep.plan import SweepPlan
 from mjtrain.tools.sweep.run_sweep import Claims
 from mjtrain.tools.sweep.space import parse_space
-from mjtrain.tools.sweep.study import Study, Trial, plot_study
+from mjtrain.tools.sweep.study import LostTrialError, Study, Trial, plot_study
 from support.sweep_plans import make_plan
 
 SPACE = parse_space([["rate", "log", "1e-4", "1e-2"], ["layers", "int", "1", "3"], ["net", "choice", "64 64", "32"]])
@@ -337,3 +338,14 @@ def test_asha_compares_at_each_rung(tmp_path: Path) -> None:
     assert study.ready() == [12]
     assert study.results()[12].state == "running"
     assert [result.state for result in study.results()].count("pruned") == 15
+
+
+def test_a_trial_that_was_lost_is_not_ended(tmp_path: Path) -> None:
+    study = optuna.create_study()
+    frozen = study.ask()._cached_frozen_trial
+    trial = Trial(study, frozen, was_begun=True)
+    trial.is_ours = lambda: False
+    with pytest.raises(LostTrialError, match="trial 0: another process has it now"):
+        trial.end("complete", 1.0, env_steps=5)
+    (kept,) = study.trials
+    assert (kept.state.name, kept.user_attrs) == ("RUNNING", {})

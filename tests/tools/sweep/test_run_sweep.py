@@ -1,16 +1,12 @@
-"""What the processes of a sweep share, and what its runs leave when their files are damaged."""
+"""What the processes of a sweep share, and which runs it keeps when their files are damaged."""
 
 import fcntl
 import struct
 from pathlib import Path
 
-import optuna
-import pytest
-
 from mjtrain.runs.checkpoint import checkpoint_path
 from mjtrain.tools.sweep.results import RunFiles
 from mjtrain.tools.sweep.run_sweep import Claims
-from mjtrain.tools.sweep.study import LostTrialError, Trial
 
 
 def lose(descriptor: int) -> None:
@@ -44,17 +40,6 @@ def test_shared_claims_do_not_disturb_each_other(tmp_path: Path) -> None:
     assert claims.take("sweep") is None
     one.release()
     other.release()
-
-
-def test_a_trial_that_was_lost_is_not_ended(tmp_path: Path) -> None:
-    study = optuna.create_study()
-    frozen = study.ask()._cached_frozen_trial
-    trial = Trial(study, frozen, was_begun=True)
-    trial.is_ours = lambda: False
-    with pytest.raises(LostTrialError, match="trial 0: another process has it now"):
-        trial.end("complete", 1.0, env_steps=5)
-    (kept,) = study.trials
-    assert (kept.state.name, kept.user_attrs) == ("RUNNING", {})
 
 
 def test_runs_whose_checkpoints_are_damaged_are_kept_under_another_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The robot is completed by flags, those of parts with new names too; so are the cameras."""
+"""Flags of the robot, its parts and cameras with new names, and networks; and the flags of W&B's agent."""
 
 import contextlib
 import io
@@ -11,7 +11,8 @@ import pytest
 import tyro
 
 from mjtrain.cli import parsing, train
-from mjtrain.cli.parsing import add_named_parts, expand_robot_file, join_repeated
+from mjtrain.cli.parsing import add_named_parts, expand_agent_flags, expand_robot_file, join_repeated
+from mjtrain.cli.train import main
 from mjtrain.config import (
     CameraConfig,
     GymnasiumConfig,
@@ -196,3 +197,35 @@ def test_a_wrong_name_is_one_line_before_anything_starts(
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("words", "place", "value"),
+    [
+        ("--agent.actor.distribution-cfg.init-std 0.5", "actor.distribution_cfg.init_std", 0.5),
+        ("--agent.actor.cnn-cfg.output-channels 4 8", "actor.cnn_cfg.output_channels", [4, 8]),
+        ("--agent.actor.cnn-cfg.kernel-size 8 4 3", "actor.cnn_cfg.kernel_size", [8, 4, 3]),
+        ("--agent.critic.cnn-cfg.stride 1", "critic.cnn_cfg.stride", 1),
+        ("--agent.actor.cnn-cfg.max-pool True False True", "actor.cnn_cfg.max_pool", [True, False, True]),
+        ("--agent.actor.class-name RNNModel --agent.actor.rnn-type gru", "actor.rnn_type", "gru"),
+        ("--agent.algorithm.auxiliary-cfg.coef 0.1", "algorithm.auxiliary_cfg.coef", 0.1),
+    ],
+)
+def test_a_setting_of_a_network_is_a_flag(
+    words: str, place: str, value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["Cartpole-Balance", "--gpu-ids", "None", "--dry-run", *words.split()])
+    found = json.loads(capsys.readouterr().out)["config"]["agent"]
+    for name in place.split("."):
+        found = found[name]
+    assert found == value
+
+
+def test_without_an_agent_words_stay_as_they_are() -> None:
+    words = ["--run-name=two words", "--a,b=1", "--c", "d e"]
+    assert expand_agent_flags(words, {}) == words
+    assert expand_agent_flags(words, {"WANDB_SWEEP_ID": "s"}) == [
+        *["--run-name", "two", "words"],
+        *["--a", "1", "--b", "1", "--c", "d e"],
+    ]
