@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pickle
+import re
 import select
 import signal
 import socket
@@ -20,7 +21,7 @@ from mjtrain.launcher import make_plan, rendezvous, run_plan
 from mjtrain.launcher.base import LaunchRequest
 from mjtrain.launcher.failure import Failure
 from mjtrain.launcher.ipc.messages import encode_message
-from mjtrain.launcher.ipc.network import connect_to, listen_at
+from mjtrain.launcher.ipc.network import Wait, connect_to, listen_at
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode import node_rendezvous
 from mjtrain.launcher.multinode.coordinator import pick_cause
@@ -75,11 +76,21 @@ def test_this_machine_by_its_names() -> None:
     assert not is_this_machine("no-such-host.invalid", None)
 
 
+def test_a_long_wait_is_announced_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("mjtrain.launcher.ipc.network._NOTICE_S", 0.1)
+    reason = "cannot be reached within {} s{}: the name does not resolve"
+    with pytest.raises(ConnectionError, match=re.escape(reason.format(1.5, " (--connect-timeout-s)"))):
+        connect_to("no-such-host.invalid", 5, Wait(1.5), what="node 0")
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert said.endswith(reason.format(0.1, "") + "; waiting for at most 1.5 s (--connect-timeout-s)\n")
+
+
 def test_nodes_must_agree() -> None:
-    mine = node_rendezvous.describe_node(2, "speed: 1\nmass: 2")
-    assert node_rendezvous.find_difference(mine, node_rendezvous.describe_node(2, "speed: 1\nmass: 2")) is None
+    mine = node_rendezvous.describe_node(2, "speed: 1\nmass: 2", 2)
+    assert node_rendezvous.find_difference(mine, node_rendezvous.describe_node(2, "speed: 1\nmass: 2", 2)) is None
     assert "asks for mass: 3 and node 0 for mass: 2" in str(
-        node_rendezvous.find_difference(mine, node_rendezvous.describe_node(2, "speed: 1\nmass: 3"))
+        node_rendezvous.find_difference(mine, node_rendezvous.describe_node(2, "speed: 1\nmass: 3", 2))
     )
     other = {**mine, "packages": {**mine["packages"], "torch": "1.0"}}
     assert "has torch 1.0 and node 0 has" in str(node_rendezvous.find_difference(mine, other))
@@ -122,11 +133,11 @@ def test_a_stranger_without_the_token_is_rejected(monkeypatch: pytest.MonkeyPatc
     port = free_port()
     monkeypatch.setenv(TOKEN_VARIABLE, "a-secret")
     with listening(port) as server:
-        nonsense = connect_to("127.0.0.1", port, patience(10.0), what="node 0")
+        nonsense = connect_to("127.0.0.1", port, Wait(patience(10.0)), what="node 0")
         nonsense.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert nonsense.makefile("rb").read().count(b"\n") == 1  # the challenge, and then the end
         nonsense.close()
-        stranger = connect_to("127.0.0.1", port, patience(10.0), what="node 0")
+        stranger = connect_to("127.0.0.1", port, Wait(patience(10.0)), what="node 0")
         receive(stranger, time.monotonic() + patience(10.0))
         hello = {"node_rank": 1, "host": "x", "nonce": "0" * 32, "proof": "wrong"}
         stranger.sendall(encode_message("hello", b"", hello))

@@ -17,7 +17,7 @@ from mjtrain.config import LaunchConfig
 from mjtrain.launcher import make_plan
 from mjtrain.launcher.ipc.messages import HostConnection, MessageReader, encode_message
 from mjtrain.launcher.ipc.messages import connect as connect_rank
-from mjtrain.launcher.ipc.network import listen_at
+from mjtrain.launcher.ipc.network import Wait, listen_at
 from mjtrain.launcher.job.supervisor import Supervisor
 from mjtrain.launcher.multinode import handshake
 from mjtrain.launcher.multinode.coordinator import Coordinator
@@ -120,10 +120,10 @@ def test_any_bytes_are_messages_or_a_value_error() -> None:
 
 def test_any_handshake_ends_only_its_own_connection() -> None:
     """Of a node that knows the token, or of anyone else; what is taken for a node has the right types."""
-    rng, node = random.Random(0), describe_node(1, "x: 1")
+    rng, node = random.Random(0), describe_node(1, "x: 1", 2)
     server = listen_at("127.0.0.1", 0, for_others=False)
     place = server.getsockname()
-    callers = Callers(server, 3)
+    callers = Callers(server)
     for _ in range(300):
         with socket.create_connection(place) as stranger:
             callers.turn(1.0, lambda _: True)
@@ -194,7 +194,7 @@ def test_a_handshake_has_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None
     """However often bytes arrive."""
     monkeypatch.setattr(handshake, "HANDSHAKE_S", 0.3)
     server = listen_at("127.0.0.1", 0, for_others=False)
-    callers = Callers(server, 2)
+    callers = Callers(server)
     with socket.create_connection(server.getsockname()) as slow:
         callers.turn(patience(5.0), lambda _: True)
         assert callers.busy
@@ -236,7 +236,7 @@ def test_another_command_at_a_restart_is_refused_and_the_job_waits(capfd: pytest
         server().agree(choose)
         first.close()
         server()._clients[1].connection.lost = True
-        waiting = pool.submit(server()._await_clients, [1], patience(30.0))
+        waiting = pool.submit(server()._await_clients, [1], Wait(patience(30.0)))
         with pytest.raises(RequestError, match=r"node 1 .*asks for speed: 2\\x1b\[2J and node 0 for speed: 1"):
             connect(port, "speed: 2\x1b[2J")
         assert not waiting.done()
@@ -256,7 +256,7 @@ def test_a_node_tells_a_stranger_nothing() -> None:
         here, there = socket.socketpair()
         with here, there, ThreadPoolExecutor() as pool:
             there.sendall(encode_message("who", b"", {"nonce": "1" * 32}))
-            node = pool.submit(introduce, here, 1, describe_node(1, "a secret plan"))
+            node = pool.submit(introduce, here, 1, describe_node(1, "a secret plan", 2))
             hello = json.loads(there.recv(4096))
             assert "packages" not in hello
             there.sendall(encode_message("proof", b"", {"proof": answer or hello["proof"]}))

@@ -98,3 +98,48 @@ def test_a_rank_that_does_not_connect_is_named(cluster: Cluster, tmp_path: Path)
     outcome = job.finish(since=0.0)
     assert outcome.status == 1
     assert "rank 1 of 2 did not connect to zeta:5556 within 2 s (--connect-timeout-s)" in outcome.stderr
+
+
+RANK = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "zeta", "MASTER_PORT": "5557"}
+
+
+def test_ranks_that_disagree_on_their_number(cluster: Cluster, tmp_path: Path) -> None:
+    jobs = [
+        start(node, tmp_path, PYTHON, *train(), RANK=str(rank), WORLD_SIZE=str(2 + rank), **RANK)
+        for rank, node in enumerate(cluster.nodes)
+    ]
+    for outcome in finish(jobs):
+        assert outcome.status == 2
+        assert "has WORLD_SIZE=2 and rank 1" in outcome.stderr or "has WORLD_SIZE=3 and rank 0" in outcome.stderr
+        assert "give all ranks of a job the same number" in outcome.stderr
+
+
+def test_nodes_that_disagree_on_their_number(cluster: Cluster, tmp_path: Path) -> None:
+    """Also where node 0 does not expect that many: its number tells it from a stranger."""
+    place = {"MASTER_ADDR": "zeta", "MASTER_PORT": "5558"}
+    jobs = [
+        start(node, tmp_path, PYTHON, *train(), RANK=str(2 * rank), WORLD_SIZE=str(2 + rank), **place)
+        for rank, node in enumerate(cluster.nodes)
+    ]
+    for outcome in finish(jobs):
+        assert outcome.status == 2
+        assert "node 2 on host alpha asks for a job of 3 nodes and node 0 for a job of 2 nodes" in outcome.stderr
+
+
+def test_two_processes_with_the_same_rank(cluster: Cluster, tmp_path: Path) -> None:
+    """The first of them is told, and the job waits for the rank that is missing."""
+    environ = {"WORLD_SIZE": "3", **RANK}
+    names = ("first", "second", "third")
+    for name in names:
+        (tmp_path / name).mkdir()
+    command = [PYTHON, *train(TASK, "--connect-timeout-s", "15")]
+    jobs = [
+        start(cluster.nodes[min(index, 1)], tmp_path / name, *command, RANK=str(min(index, 1)), **environ)
+        for index, name in enumerate(names)
+    ]
+    leader, *pair = finish(jobs)
+    assert leader.status == 1
+    assert "rank 2 of 3 did not connect to zeta:5557 within 5 s; waiting for at most 15 s" in leader.stderr
+    told = [outcome for outcome in pair if outcome.status == 2]
+    assert len(told) == 1
+    assert "RANK=1: another process, on host alpha, has the same rank; start each rank of a job once" in told[0].stderr

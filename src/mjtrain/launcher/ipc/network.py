@@ -9,10 +9,44 @@ import re
 import socket
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+from mjtrain.runtime.standard_streams import write_to_stderr
 
 _SIOCGIFADDR = 0x8915
 _RETRY_S = 0.5
+
+_NOTICE_S = 5.0
+"""How long a wait lasts before it is announced: processes of one job often start seconds apart."""
+
+
+class Wait:
+    """A wait for other processes of a job, which ends with an error."""
+
+    def __init__(self, timeout_s: float, flag: str = " (--connect-timeout-s)") -> None:
+        self._timeout_s = timeout_s
+        self._flag = flag
+        self._begin_s = time.monotonic()
+        self._notice_s = min(_NOTICE_S, timeout_s)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it is over; at least 0."""
+        return max(0.0, self._begin_s + self._timeout_s - time.monotonic())
+
+    def check(self, explain: Callable[[str], str]) -> None:
+        """Raise a ConnectionError if the time is over, and say once before that what is waited for.
+
+        Args:
+            explain: Takes "within so many seconds", and returns a sentence with it that says what did not happen.
+        """
+        limit = f"{self._timeout_s:g} s{self._flag}"
+        if self.left_s == 0:
+            raise ConnectionError(explain(f"within {limit}"))
+        if self._notice_s < self._timeout_s - self.left_s:
+            write_to_stderr(f"{explain(f'within {self._notice_s:g} s')}; waiting for at most {limit}")
+            self._notice_s = self._timeout_s
 
 
 def list_interfaces() -> dict[str, str]:
@@ -98,18 +132,18 @@ def find_holder(port: int) -> str:
     return "a process that this user may not see"
 
 
-def connect_to(host: str, port: int, timeout_s: float, *, what: str) -> socket.socket:
-    """Connect to a host that may not be up yet, or raise a ConnectionError that names it and says why."""
-    reason, deadline_s = "", time.monotonic() + timeout_s
-    while (left_s := deadline_s - time.monotonic()) > 0:
+def connect_to(host: str, port: int, wait: Wait, *, what: str) -> socket.socket:
+    """Connect to a host that may not be up yet, or raise a ConnectionError that names it and says why.
+
+    A name that does not resolve may do so later: Kubernetes and others publish it when the host runs.
+    """
+    while True:
         try:
-            return socket.create_connection((host, port), timeout=left_s)
+            return socket.create_connection((host, port), timeout=max(0.1, min(wait.left_s, _NOTICE_S)))
         except OSError as error:
             reason = _reason(error)
-        time.sleep(max(0.0, min(_RETRY_S, deadline_s - time.monotonic())))
-    raise ConnectionError(
-        f"{what} at {host}:{port} cannot be reached within {timeout_s:g} s (--connect-timeout-s): {reason}"
-    )
+        wait.check(lambda within, reason=reason: f"{what} at {host}:{port} cannot be reached {within}: {reason}")
+        time.sleep(min(_RETRY_S, wait.left_s))
 
 
 def _reason(error: OSError) -> str:

@@ -33,7 +33,7 @@ _NONCE_CHARS = 32
 class Caller:
     """Whoever has connected to node 0."""
 
-    def __init__(self, connection: socket.socket, num_nodes: int) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         """Ask who it is; raises an OSError if the connection is gone."""
         self.connection = connection
         self.deadline_s = time.monotonic() + HANDSHAKE_S
@@ -42,7 +42,6 @@ class Caller:
         self.host = ""
         self.node: dict[str, Any] = {}
         """What it wants."""
-        self._num_nodes = num_nodes
         self._nonce = os.urandom(_NONCE_CHARS // 2).hex()
         self._reader = MessageReader(_MAX_HELLO, max_body=0)
         self.tell("who", nonce=self._nonce)
@@ -74,7 +73,7 @@ class Caller:
     def _take_hello(self, message: dict[str, Any], is_vacant: Callable[[int], bool]) -> None:
         rank = read_field(message, "node_rank", int)
         host, nonce, proof = (read_field(message, name, str) for name in ("host", "nonce", "proof"))
-        if not 0 < rank < self._num_nodes:
+        if rank < 1:
             raise ValueError("not a node")
         if len(nonce) != _NONCE_CHARS:
             raise ValueError("not a hello")
@@ -94,9 +93,8 @@ class Caller:
 class Callers:
     """All handshakes of node 0 in progress. None of them is waited for."""
 
-    def __init__(self, server: socket.socket, num_nodes: int) -> None:
+    def __init__(self, server: socket.socket) -> None:
         self._server = server
-        self._num_nodes = num_nodes
         self._pending: list[Caller] = []
         self._selector = selectors.DefaultSelector()
         server.setblocking(False)
@@ -151,7 +149,7 @@ class Callers:
                 return
             connection.setblocking(False)
             try:
-                caller = Caller(connection, self._num_nodes)
+                caller = Caller(connection)
             except OSError:
                 connection.close()
                 continue

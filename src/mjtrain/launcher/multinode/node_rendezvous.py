@@ -18,7 +18,7 @@ from typing import Any
 from mjtrain.launcher.base import Decide, Decision, LaunchRequest
 from mjtrain.launcher.failure import Failure, RunResult
 from mjtrain.launcher.ipc.messages import HostConnection
-from mjtrain.launcher.ipc.network import connect_to, listen_at
+from mjtrain.launcher.ipc.network import Wait, connect_to, listen_at
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode.coordinator import run_and_watch
 from mjtrain.launcher.multinode.handshake import Caller, Callers, introduce
@@ -55,10 +55,10 @@ class NodeRendezvousServer:
     def __init__(self, external: ExternalNode, num_ranks: int, request: str, timeout_s: float) -> None:
         """Wait for the other nodes; see `launcher.rendezvous` for errors."""
         self._external = external
-        self._mine = describe_node(num_ranks, request)
+        self._mine = describe_node(num_ranks, request, external.num_nodes)
         self._timeout_s = timeout_s
         server = listen_at(external.master_addr, external.master_port, for_others=True)
-        self._callers = Callers(server, external.num_nodes)
+        self._callers = Callers(server)
         self._refused: dict[int, str] = {}  # by node, how it differs
         self._clients: dict[int, HostHandle] = {}
         self._replaced: list[HostHandle] = []  # lost, and not closed yet
@@ -66,7 +66,7 @@ class NodeRendezvousServer:
         self._closed = False
         self._choice: Decision | None = None
         try:
-            self._await_clients(range(1, external.num_nodes), timeout_s)
+            self._await_clients(range(1, external.num_nodes), Wait(timeout_s))
         except BaseException:
             self._callers.close()
             raise
@@ -90,7 +90,7 @@ class NodeRendezvousServer:
             elastic = job.plan.min_ranks is not None or job.plan.min_hosts is not None
             nodes = list(dict.fromkeys(place.node for place in list_places(job.plan)))
             try:
-                clients = self._await_clients(nodes[1:], _RETURN_S if elastic else self._timeout_s)
+                clients = self._await_clients(nodes[1:], Wait(_RETURN_S, "") if elastic else Wait(self._timeout_s))
             except ConnectionError as error:
                 if not elastic:
                     raise
@@ -146,25 +146,23 @@ class NodeRendezvousServer:
             client.close()
         self._callers.close()
 
-    def _await_clients(self, nodes: Sequence[int], timeout_s: float) -> list[HostHandle]:
+    def _await_clients(self, nodes: Sequence[int], wait: Wait) -> list[HostHandle]:
         """Wait until some of the other nodes are connected (again), and return them in this order."""
         for rank in [rank for rank, client in self._clients.items() if client.connection.lost]:
             self._replaced.append(self._clients.pop(rank))
         while self._replaced:  # a node that this one has given up would wait for a start otherwise
             self._replaced.pop().close()
-        deadline_s = time.monotonic() + timeout_s
         while missing := [rank for rank in nodes if rank not in self._clients]:
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
-                some = f"node{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
-                flag = " (--connect-timeout-s)" if timeout_s == self._timeout_s else ""
-                why = "".join(f"; {self._refused[rank]}" for rank in missing if rank in self._refused)
-                raise ConnectionError(
-                    f"{some} of {self._external.num_nodes} did not connect to {self._external.master_addr}:"
-                    f"{self._external.master_port} within {timeout_s:g} s{flag}{why}"
-                )
-            self._accept(min(left_s, 1.0))
+            wait.check(partial(self._explain_absence, missing))
+            self._accept(min(wait.left_s, 1.0))
         return [self._clients[rank] for rank in nodes]
+
+    def _explain_absence(self, missing: Sequence[int], within: str) -> str:
+        external = self._external
+        some = f"node{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+        why = "".join(f"; {self._refused[rank]}" for rank in missing if rank in self._refused)
+        place = f"{external.master_addr}:{external.master_port}"
+        return f"{some} of {external.num_nodes} did not connect to {place} {within}{why}"
 
     def _tell(self, kind: str, **fields: Any) -> None:
         for client in self._clients.values():
@@ -188,6 +186,8 @@ class NodeRendezvousServer:
         difference = find_difference(self._mine, caller.node)
         if difference is not None:
             return self._refuse(caller, printable(f"node {rank} on host {caller.host} {difference}"))
+        if rank >= self._external.num_nodes:
+            return False
         try:
             caller.tell("welcome")
             self._address = caller.connection.getsockname()[0]
@@ -226,23 +226,22 @@ class NodeRendezvousClient:
         self._timeout_s = timeout_s
         self._server = f"node 0 at {external.master_addr}:{external.master_port}"
         self._closed = False
-        deadline_s = time.monotonic() + timeout_s
+        node = describe_node(num_ranks, request, external.num_nodes)
+        wait = Wait(timeout_s)
         while True:
-            left_s = max(0.1, deadline_s - time.monotonic())
-            with connect_to(
-                external.master_addr, external.master_port, left_s, what="node 0 of this job"
-            ) as connection:
+            with connect_to(external.master_addr, external.master_port, wait, what="node 0 of this job") as connection:
                 try:
-                    reply = introduce(connection, external.node_rank, describe_node(num_ranks, request))
+                    reply = introduce(connection, external.node_rank, node)
                     connection.setblocking(True)
                     self._connection = HostConnection(os.dup(connection.fileno()), os.dup(connection.fileno()))
                     break
-                except (OSError, ValueError, KeyError) as error:
-                    if time.monotonic() > deadline_s:
-                        raise ConnectionError(
-                            f"{self._server} rejected this node: {TOKEN_VARIABLE} must be the same on every node, and "
-                            "each node rank must be used once"
-                        ) from error
+                except (OSError, ValueError, KeyError):
+                    wait.check(
+                        lambda within: (
+                            f"{self._server} did not take this node in {within}: {TOKEN_VARIABLE} must be "
+                            "the same on every node, and each node rank must be used once"
+                        )
+                    )
             time.sleep(_RETRY_S)  # node 0 may not have noticed yet that an earlier process of this node is gone
         if "refused" in reply:
             self.close()
@@ -304,9 +303,13 @@ class NodeRendezvousClient:
         raise ConnectionError(f"{self._server} {how}")
 
 
-def describe_node(num_ranks: int, request: str) -> dict[str, Any]:
+def describe_node(num_ranks: int, request: str, num_nodes: int) -> dict[str, Any]:
     """Return what must be the same on every node."""
-    return {"num_ranks": num_ranks, "request": request, "packages": installed_packages()}
+    return {
+        "num_ranks": num_ranks,
+        "request": f"a job of {num_nodes} nodes\n{request}",
+        "packages": installed_packages(),
+    }
 
 
 def find_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str | None:
@@ -320,5 +323,6 @@ def find_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str | None:
     if theirs["request"] != mine["request"]:
         pairs = zip(theirs["request"].splitlines(), mine["request"].splitlines(), strict=False)
         first = next((pair for pair in pairs if pair[0] != pair[1]), ("something", "something else"))
-        return f"asks for {first[0].strip()} and node 0 for {first[1].strip()}: give every node the same command"
+        asked = f"asks for {first[0].strip()} and node 0 for {first[1].strip()}"
+        return f"{asked}: give every node the same command and variables"
     return None

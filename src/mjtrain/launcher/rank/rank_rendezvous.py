@@ -12,11 +12,13 @@ import time
 import traceback
 import uuid
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.launcher.base import Decide, Decision, LaunchRequest
-from mjtrain.launcher.ipc.network import choose_gloo_interface, connect_to, is_local, listen_at
+from mjtrain.launcher.ipc.network import Wait, choose_gloo_interface, connect_to, is_local, listen_at
 from mjtrain.launcher.planning.external import ExternalRank
 from mjtrain.launcher.rank.in_process import run_in_process
 from mjtrain.runtime import heartbeat
@@ -46,7 +48,12 @@ class RankRendezvous:
     """One rank's end: all ranks of the job are present."""
 
     def __init__(self, external: ExternalRank, timeout_s: float) -> None:
-        """Wait for the other ranks; a ConnectionError names the master, or ranks that do not connect."""
+        """Wait for the other ranks.
+
+        Raises:
+            ConnectionError: The master cannot be reached, or ranks do not connect; the message names them.
+            RequestError: Ranks were started with different numbers of ranks, or two with the same rank.
+        """
         global _count
         from torch.distributed import PrefixStore  # pyright: ignore[reportPrivateImportUsage]
 
@@ -150,41 +157,68 @@ class RankRendezvous:
         ranks only.
 
         Returns:
-            The session's name, and the token, host and seen address of the master of every rank.
+            The session's name, and the token, host, seen address of the master and world size of every rank.
         """
         rank, world_size, store = self._external.rank, self._external.world_size, self._memory
         token = uuid.uuid4().hex
-        store.set(f"token/{rank}", json.dumps([token, socket.gethostname(), self._seen]))
-        names = [f"token/{other}" for other in range(world_size)]
+        store.set(f"token/{rank}", json.dumps([token, socket.gethostname(), self._seen, world_size]))
         session = ""
         entries: list[Any] = []
-        deadline_s = time.monotonic() + self._timeout_s
+        wait = Wait(self._timeout_s)
         while True:
+            if not self._external.served:  # torchrun's store may have tokens of earlier ranks
+                self._check_place(token)
+            rival = ""
             if self.leads:
-                present = [json.loads(store.get(name)) if store.check([name]) else None for name in names]
+                present = self._read_tokens(range(world_size))
                 if present != entries and None not in present:
                     session, entries = uuid.uuid4().hex, present
                     store.set("session", json.dumps([session, entries]))
             elif store.check(["session"]):
                 session, entries = json.loads(store.get("session"))
                 if len(entries) != world_size or entries[rank][0] != token:
-                    session = ""
+                    session, rival = "", "" if self._external.served else entries[rank][1]
             if session:
                 store.set(f"agreed/{session}/{rank}", "")
                 if store.check([f"agreed/{session}/{other}" for other in range(world_size)]):
                     return session, entries
-            if time.monotonic() > deadline_s:
-                raise ConnectionError(self._explain_absence())
+            if self.leads or rival or wait.left_s == 0:  # one rank says what all of them wait for
+                wait.check(partial(self._explain_absence, rival))
             time.sleep(_LOOK_INTERVAL_S)
 
-    def _explain_absence(self) -> str:
+    def _check_place(self, token: str) -> None:
+        """Raise a RequestError if rank 0 expects another number of ranks, or another process is the same rank."""
+        rank, world_size = self._external.rank, self._external.world_size
+        ranks = range(world_size) if self.leads else (0, rank)
+        for other, entry in zip(ranks, self._read_tokens(ranks), strict=True):
+            if entry is not None and entry[3] != world_size:
+                if self.leads:
+                    time.sleep(_PEER_WAIT_S)
+                raise RequestError(
+                    f"rank {rank} on host {socket.gethostname()} has WORLD_SIZE={world_size} and rank {other} on host "
+                    f"{entry[1]} has {entry[3]}: give all ranks of a job the same number"
+                )
+            if other == rank and entry is not None and entry[0] != token:
+                raise RequestError(_explain_rival(rank, entry[1]))
+
+    def _read_tokens(self, ranks: Iterable[int]) -> list[Any]:
+        """Return what ranks have left in the store; None for one that has not connected."""
+        names = [f"token/{rank}" for rank in ranks]
+        return [json.loads(self._memory.get(name)) if self._memory.check([name]) else None for name in names]
+
+    def _explain_absence(self, rival: str, within: str) -> str:
         external = self._external
-        absent = [str(rank) for rank in range(external.world_size) if not self._memory.check([f"token/{rank}"])]
+        if rival:
+            return f"rank 0 did not take this process in {within}; {_explain_rival(external.rank, rival)}"
+        tokens = self._read_tokens(range(external.world_size))
+        absent = [str(rank) for rank, token in enumerate(tokens) if token is None]
         ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)}" if absent else "some ranks"
-        return (
-            f"{ranks} of {external.world_size} did not connect to {external.master_addr}:{external.master_port} within "
-            f"{self._timeout_s:g} s (--connect-timeout-s)"
-        )
+        place = f"{external.master_addr}:{external.master_port}"
+        return f"{ranks} of {external.world_size} did not connect to {place} {within}"
+
+
+def _explain_rival(rank: int, host: str) -> str:
+    return f"RANK={rank}: another process, on host {host}, has the same rank; start each rank of a job once"
 
 
 def _open_store(
@@ -203,7 +237,7 @@ def _open_store(
         )
         return store, address
     # A plain connection first: torch's own attempts write pages to standard error for each that fails.
-    with connect_to(*master, timeout_s, what=what) as probe:
+    with connect_to(*master, Wait(timeout_s), what=what) as probe:
         try:
             address = probe.getpeername()[0]
         except OSError as error:
