@@ -1,5 +1,6 @@
 """skrl under the training loop: what it trains, that ranks learn as one, that it resumes, and what is refused."""
 
+import copy
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,12 @@ def test_parts_of_another_type_are_named(tmp_path: Path) -> None:
     path = run_dir / "model_1.pt"
     content = load_checkpoint(path, "cpu")
     again: dict[str, Any] = {"num_envs": 8, "learner": "skrl", "log_root": str(tmp_path), "launch": CPU}
+
+    def junk(name: str, value: Any) -> dict[str, Any]:
+        changed = copy.deepcopy(content["optimizer"])
+        changed["state"][1][name] = value
+        return {"optimizer": changed}
+
     for change, at_play, at_resume in (
         ({"policy": []}, r"policy is not as a training saves it \(Attr", "policy is of type list, not arrays by name"),
         (
@@ -109,6 +116,12 @@ def test_parts_of_another_type_are_named(tmp_path: Path) -> None:
             "policy layers.0.weight is of type str, not an array",
         ),
         ({"optimizer": 3}, "", r"optimizer is not as a training saves it \("),
+        (
+            junk("exp_avg", torch.zeros(3)),
+            "",
+            r"optimizer .* exp_avg of parameter 1 has shape \(3,\) in the",
+        ),
+        (junk("exp_avg_sq", "x"), "", r"optimizer .* exp_avg_sq of parameter 1 is the string 'x', not a tensor"),
     ):
         save_checkpoint(path, content | change)
         if at_play:

@@ -135,7 +135,7 @@ def test_what_cannot_be_resumed_is_refused_by_name(run_dir: Path, tmp_path: Path
 
 
 DAMAGES = {
-    "optimizer_state_dict is not as a training saves it (KeyError: 'state', at mini_batches.py:": {
+    "optimizer_state_dict is not as a training saves it (KeyError: 'state', at persistence.py:": {
         "optimizer_state_dict": {}
     },
     "ranks is not as a training saves it (AttributeError: 'int' object has no attribute 'get', at loop.py:": {
@@ -157,6 +157,23 @@ def test_a_part_that_is_not_as_it_was_saved_is_named(
     with pytest.raises(RequestError) as error:
         train(tmp_path, 8, resume=True)
     assert str(error.value).startswith(f"checkpoint {path}: is damaged: {words}")
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "words"),
+    [("state", "exp_avg_sq", "exp_avg_sq of parameter 0"), ("param_groups", "lr", "lr of group 0")],
+)
+def test_junk_of_the_optimiser_is_named(part: str, name: str, words: str, run_dir: Path, tmp_path: Path) -> None:
+    path = run_dir / "model_4.pt"
+    content = load_checkpoint(path, "cpu")
+    content["optimizer_state_dict"][part][0][name] = "x"
+    save_checkpoint(path, content)
+    with pytest.raises(RequestError) as error:
+        train(tmp_path, 8, resume=True)
+    assert str(error.value).startswith(
+        f"checkpoint {path}: is damaged: optimizer_state_dict is not as a training saves"
+    )
+    assert f"{words} is the string 'x', not a tensor or a number" in str(error.value)
 
 
 def test_random_numbers_that_cannot_be_restored_are_named(run_dir: Path, tmp_path: Path) -> None:

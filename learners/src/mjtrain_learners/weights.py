@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from mjtrain.learning import AgentConfig, CheckpointError, Collectives, Policy, RequestError
+from mjtrain.learning import AgentConfig, CheckpointError, Collectives, Policy, RequestError, find_other_moment
 from mjtrain_learners.mlp_library import make_activation, make_layers
 
 _PARTS = {"kernel": "weight", "bias": "bias"}
@@ -102,7 +102,13 @@ def broadcast_modules(modules: Mapping[str, nn.Module], collectives: Collectives
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any], *, keeps_rate: bool) -> None:
-    """Take the state of a checkpoint's optimiser, but not its settings, and with keeps_rate not its step size."""
+    """Take the state of a checkpoint's optimiser, but not its settings, and with keeps_rate not its step size.
+
+    Raises:
+        ValueError: It does not fit the parameters; the message names an entry.
+    """
+    if (other := find_other_moment(optimizer, state)) is not None:
+        raise ValueError(other)
     left = {"params"} if keeps_rate else {"params", "lr"}
     settings = [{name: group[name] for name in group.keys() - left} for group in optimizer.param_groups]
     optimizer.load_state_dict({**state})

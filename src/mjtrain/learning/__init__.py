@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mjtrain.learning.learner import IterationResult, Learner, Policy
     from mjtrain.learning.library import Library
     from mjtrain.learning.loop import TrainingLoop
+    from mjtrain.learning.persistence import find_other_moment
     from mjtrain.runs.checkpoint import CheckpointError
     from mjtrain.runtime.errors import RequestError
     from mjtrain.runtime.rank import RankContext
@@ -43,6 +44,7 @@ __all__ = [
     "TaskEnv",
     "TrainConfig",
     "TrainingLoop",
+    "find_other_moment",
     "merge_settings",
     "normalise",
 ]
@@ -61,6 +63,7 @@ _MODULES = {
     "RequestError": "mjtrain.runtime.errors",
     "TaskEnv": "mjtrain.env.base",
     "TrainingLoop": "mjtrain.learning.loop",
+    "find_other_moment": "mjtrain.learning.persistence",
     "normalise": "mjtrain.learning.collectives",
 }
 """Where a name is defined; those that are not here are of `mjtrain.config`."""

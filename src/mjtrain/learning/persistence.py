@@ -79,6 +79,28 @@ def find_other_shape(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torc
     return f"{name} {theirs_is} in the checkpoint and {here.get(name, 'missing')} here"
 
 
+def find_other_moment(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> str | None:
+    """Describe a tensor in an optimiser's saved state that has not the shape of its parameter; None without one.
+
+    Torch compares neither shapes nor types when it loads a state. The first step then fails, or reads beyond the end.
+
+    Raises:
+        ValueError: An entry or a step size is of another type; the message names it.
+    """
+    shapes = dict(enumerate(weight.shape for group in optimizer.param_groups for weight in group["params"]))
+    moments = [(index, name, value) for index, entry in state["state"].items() for name, value in entry.items()]
+    rates = [(index, "lr", group["lr"]) for index, group in enumerate(state["param_groups"])]
+    for what, entries in (("parameter", moments), ("group", rates)):
+        for index, name, value in entries:
+            if not isinstance(value, torch.Tensor | float | int | None):
+                raise ValueError(f"{name} of {what} {index} is {show(value)}, not a tensor or a number")
+    for index, name, value in moments:
+        if isinstance(value, torch.Tensor) and value.ndim and value.shape != shapes.get(index):
+            here = tuple(shapes.get(index, ())) or "missing"
+            return f"{name} of parameter {index} has shape {tuple(value.shape)} in the checkpoint and {here} here"
+    return None
+
+
 def as_tensors(value: Any, name: str = "state") -> Any:
     """Replace the arrays of numpy in nested dictionaries and lists by tensors, and its numbers by plain ones.
 

@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from mjtrain.config.limits import show
 from mjtrain.learning.algorithm import Observations
 from mjtrain.learning.collectives import Collectives, update_moments
-from mjtrain.learning.persistence import find_other_shape
+from mjtrain.learning.persistence import find_other_moment, find_other_shape
 from mjtrain.learning.rsl_rl.dagger import Dagger
 from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.mini_batches import keep_settings
@@ -243,7 +243,10 @@ def _load_networks(
     parts = dict.fromkeys(networks, True) | {"optimizer": optimizer, "rnd": optimizer}
     try:
         if rnd is not None:  # its step size is fixed, so that of the command
-            content["rnd_optimizer_state_dict"]["param_groups"] = rnd.optimizer.state_dict()["param_groups"]
+            theirs = content["rnd_optimizer_state_dict"]
+            theirs["param_groups"] = rnd.optimizer.state_dict()["param_groups"]
+            if (moment := find_other_moment(rnd.optimizer, theirs)) is not None:
+                raise ValueError(moment)
         algorithm.load(content, parts, strict=True)
     except (torch.OutOfMemoryError, torch.AcceleratorError):
         raise  # no fault of the file

@@ -8,6 +8,8 @@ from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
 from torch import nn
 
+from mjtrain.learning.persistence import find_other_moment
+
 Batch = RolloutStorage.Batch
 
 _FUSED = (torch.optim.Adam, torch.optim.AdamW)
@@ -82,12 +84,9 @@ def keep_settings(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> No
     """Let a state continue with the settings of the optimiser that will load it, such as fused; its step size stays.
 
     The moments of another kind of optimiser are left out, and those of networks whose parameters have other shapes: a
-    network that is symmetric by construction has fewer than the same one without ties. Torch does not compare shapes,
-    and a fused step would read beyond the end of the moments. The state is changed in place.
+    network that is symmetric by construction has fewer than the same one without ties. The state is changed in place.
     """
-    shapes = dict(enumerate(weight.shape for group in optimizer.param_groups for weight in group["params"]))
-    moments = [(index, value) for index, values in state["state"].items() for value in values.values()]
-    if any(torch.is_tensor(value) and value.ndim and value.shape != shapes.get(index) for index, value in moments):
+    if find_other_moment(optimizer, state) is not None:
         state["state"] = {}
     for theirs, ours in zip(state["param_groups"], optimizer.param_groups, strict=False):
         if theirs.keys() - ours.keys() and ours.keys() - theirs.keys():  # other versions of a kind only add settings
