@@ -3,15 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from mjtrain.tools.sweep.plan import SweepOptions, SweepPlan
+from mjtrain.tools.sweep.plan import SweepPlan, SweepRequest
 
 
-def make_options(**options: Any) -> SweepOptions:
-    asked: dict[str, Any] = {"task": "X", "space": (), "trials": 9, "metric": None, "direction": None}
-    asked |= {"sampler": "random", "pruner": "asha", "min_iterations": None, "seeds_per_trial": 1, "jobs": None}
-    asked |= {"cores_per_trial": None, "gpus_per_trial": None, "start_timeout_s": None, "stall_timeout_s": 1800.0}
-    asked |= {"shared": False, "for_wandb": False, "sweep_dir": None, "train_flags": ()}
-    return SweepOptions(**asked | options)
+def make_options(**options: Any) -> SweepRequest:
+    asked: dict[str, Any] = {"task": "X", "parameters": (), "trials": 9, "sampler": "random", "train_flags": ()}
+    return SweepRequest(**asked | options)
 
 
 def make_plan(folder: Path, **settings: Any) -> SweepPlan:

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -11,6 +11,7 @@ from mjtrain.cli.command import command, split_task
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError, count, require
 from mjtrain.runtime.files import shorten
+from mjtrain.tools.sweep.options import SweepOptions
 
 if TYPE_CHECKING:
     from mjtrain.tools.sweep.plan import SweepPlan
@@ -18,69 +19,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(SweepOptions):
     """Hyper-parameter search."""
 
     param: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """A setting to search; give one --param for each. A flag of train without its dashes, several with the same value
     separated by commas, and its values: log LOW HIGH (a number whose logarithm is spread evenly), uniform LOW HIGH, int
     LOW HIGH, choice A B C (each a word, or several in quotes), or flag (a flag without a value, given or left out)."""
-
-    space: str | None = None
-    """YAML file with more of them, each a line such as agent.algorithm.learning-rate: log 1e-4 1e-2. Left out: none."""
-
-    trials: int = 20
-    """Trials in total. Raise it to extend a finished sweep."""
-
-    metric: str | None = None
-    """Metric of metrics.jsonl that is searched for; its last value counts. Default: eval/return, with evaluations; in
-    external environments mean_reward."""
-
-    direction: Literal["maximize", "minimize"] | None = None
-    """Whether larger or smaller values are better. Default: larger, except for losses, errors and estimates."""
-
-    sampler: Literal["tpe", "random", "grid"] = "tpe"
-    """How settings are suggested. tpe: from what earlier trials say. grid: all combinations, of int, choice and
-    flag."""
-
-    pruner: Literal["asha", "median", "none"] = "asha"
-    """Which trials end early. asha: each pauses after --min-iterations, and only the best quarter continues, from their
-    checkpoints, when that is known. median: those below the median of the others, at any iteration after
-    --min-iterations."""
-
-    min_iterations: int | None = None
-    """Iterations before which no trial is pruned. Default: a quarter of a run's."""
-
-    seeds_per_trial: int = 1
-    """Runs of a trial, with different seeds, one after the other; the value is their mean. Trials are pruned in the
-    first one."""
-
-    jobs: int | None = None
-    """Trials side by side. Default: one per GPU; without GPUs, what the cores allow, at most 8."""
-
-    cores_per_trial: int | None = None
-    """CPU cores of a trial, which no other trial uses. Default: an equal part of the usable cores."""
-
-    gpus_per_trial: int | None = None
-    """GPUs of a trial, one rank each; 0: the CPU. Default: 1 if a GPU is visible, else 0."""
-
-    start_timeout_s: float | None = None
-    """Seconds from the start of a run to its first iteration after which a trial counts as hanging, and fails. Default:
-    1800, or --stall-timeout-s if that is more."""
-
-    stall_timeout_s: float = 1800.0
-    """Seconds from one iteration to the next after which a trial counts as hanging, and fails."""
-
-    shared: bool = False
-    """Other processes may carry out the same sweep at the same time, on this host and on others that see the same
-    --sweep-dir; each is the same command with --shared."""
-
-    wandb: str | None = None
-    """Start nothing, but write a file for `wandb sweep` that searches the same; its agents start train. Left out: the
-    sweep is carried out here."""
-
-    sweep_dir: str | None = None
-    """Folder of the sweep. If it holds the same sweep, that sweep is resumed. Default: sweeps/{task}."""
 
 
 @command("sweep", prints_result=False)
@@ -101,19 +46,17 @@ def main(argv: list[str]) -> None:
     require("sweep", "sweep", "optuna", "matplotlib")
     from mjtrain.cli.train import read_command
     from mjtrain.env.catalog import resolve_task_name
-    from mjtrain.tools.sweep.plan import SweepOptions, resolve_sweep, write_wandb_sweep
+    from mjtrain.tools.sweep.plan import SweepRequest, resolve_sweep, write_wandb_sweep
     from mjtrain.tools.sweep.run_sweep import run_sweep
     from mjtrain.tools.sweep.space import parse_space, read_space_file
 
     _check_wandb(options)
     parameters = [*options.param, *([] if options.space is None else read_space_file(Path(options.space)))]
-    same = {name: value for name, value in vars(options).items() if name not in ("param", "space", "wandb")}
-    sweep = SweepOptions(
+    sweep = SweepRequest(
+        **vars(options),
         task=resolve_task_name(task),
-        space=parse_space(parameters),
-        for_wandb=options.wandb is not None,
+        parameters=parse_space(parameters),
         train_flags=tuple(train_flags),
-        **same,
     )
     plan = resolve_sweep(sweep, lambda words: read_command(words)[:2])
     if options.wandb is not None:

@@ -21,7 +21,7 @@ SPACE = parse_space([["rate", "log", "1e-4", "1e-2"], ["layers", "int", "1", "3"
 
 
 def open_study(folder: Path, **options: Any) -> Study:
-    return Study(make_plan(folder, **{"space": SPACE} | options))
+    return Study(make_plan(folder, **{"parameters": SPACE} | options))
 
 
 def prune_hopeless(study: Study) -> None:
@@ -33,7 +33,7 @@ def prune_hopeless(study: Study) -> None:
 def test_a_folder_that_is_lost_ends_the_sweep_in_one_line(
     lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = make_plan(tmp_path / "search", space=SPACE)
+    plan = make_plan(tmp_path / "search", parameters=SPACE)
     path = plan.folder / lost
 
     class Losing(Study):
@@ -193,7 +193,7 @@ def test_tpe_learns_from_the_first_ones(tmp_path: Path) -> None:
 
 
 def test_a_grid_has_each_combination_once(tmp_path: Path) -> None:
-    study = open_study(tmp_path, space=SPACE[1:], sampler="grid", pruner="none", trials=6)
+    study = open_study(tmp_path, parameters=SPACE[1:], sampler="grid", pruner="none", trials=6)
     combinations = set()
     for _ in range(6):
         trial = study.ask()

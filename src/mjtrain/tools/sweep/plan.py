@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
 
 from mjtrain.config import EnvConfig, LaunchConfig, TrainConfig
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, find_option_problems
+from mjtrain.config.limits import find_option_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.runs.storage.store import hide_query
@@ -19,6 +19,7 @@ from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.machine import available_memory, count_cores, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
 from mjtrain.tools import name_flags
+from mjtrain.tools.sweep.options import SweepOptions
 from mjtrain.tools.sweep.space import Parameter, count_grid, list_corners, to_words
 from mjtrain.training.metric_rules import find_metric_problems, is_smaller_better
 from mjtrain.training.request import TrainRequest, resolve_training
@@ -51,26 +52,11 @@ SEED_STEP = 1000  # difference between the seeds of a trial's runs; ranks use th
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions:
-    """What the command asks for; see its flags of these names."""
+class SweepRequest(SweepOptions):
+    """What the command asks for."""
 
     task: str
-    space: tuple[Parameter, ...]
-    trials: Annotated[int, AT_LEAST_1]
-    metric: str | None
-    direction: Literal["maximize", "minimize"] | None
-    sampler: Literal["tpe", "random", "grid"]
-    pruner: Literal["asha", "median", "none"]
-    min_iterations: int | None
-    seeds_per_trial: Annotated[int, AT_LEAST_1]
-    jobs: Annotated[int | None, AT_LEAST_1]
-    cores_per_trial: Annotated[int | None, AT_LEAST_1]
-    gpus_per_trial: Annotated[int | None, AT_LEAST_0]
-    start_timeout_s: float | None
-    stall_timeout_s: float
-    shared: bool
-    for_wandb: bool
-    sweep_dir: str | None
+    parameters: tuple[Parameter, ...]  # of --param and --space
     train_flags: tuple[str, ...]
 
 
@@ -86,7 +72,7 @@ class Slot:
 class SweepPlan:
     """A sweep that can be carried out on this machine, with what its options leave open."""
 
-    options: SweepOptions  # a grid has no more trials than combinations
+    options: SweepRequest  # a grid has no more trials than combinations
     folder: Path  # may not exist yet
     metric: str
     direction: Literal["maximize", "minimize"]
@@ -114,7 +100,7 @@ class SweepPlan:
         options = self.options
         return {
             "task": options.task,
-            "--param": [parameter.describe() for parameter in options.space],
+            "--param": [parameter.describe() for parameter in options.parameters],
             "--metric": self.metric,
             "--direction": self.direction,
             "--seeds-per-trial": options.seeds_per_trial,
@@ -134,21 +120,23 @@ class SweepPlan:
         return shlex.join(["train", *self._shared_arguments(params), *where])
 
     def _shared_arguments(self, params: dict[str, Any]) -> list[str]:
-        return [self.options.task, *self.options.train_flags, *to_words(self.options.space, params)]
+        return [self.options.task, *self.options.train_flags, *to_words(self.options.parameters, params)]
 
 
-def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
+def resolve_sweep(options: SweepRequest, read: ReadTrain) -> SweepPlan:
     """Check a sweep against the task, the flags of `train` and this machine; writes nothing but fetched motions."""
     _check_options(options)
     if options.sampler == "grid":
-        if (number := count_grid(options.space)) > _MOST_ON_A_GRID:
+        if (number := count_grid(options.parameters)) > _MOST_ON_A_GRID:
             raise RequestError(f"--sampler grid: {number:,} combinations; give fewer values, or --sampler random")
         options = replace(options, trials=min(options.trials, number))
     gpus = () if options.gpus_per_trial == 0 else visible_gpus(os.environ, count_gpus())
     slots = resolve_slots(options, _choose_cores(), gpus)
     fixed, device = [options.task, *options.train_flags], _gpu_flags(slots[0])
     read(fixed)  # an error there is not the fault of a parameter
-    corners = [read([*fixed, *to_words(options.space, corner), *device]) for corner in list_corners(options.space)]
+    corners = [
+        read([*fixed, *to_words(options.parameters, corner), *device]) for corner in list_corners(options.parameters)
+    ]
     requests = [resolve_training(*corner) for corner in corners[:2]]
     config, launch = requests[0].config, requests[0].launch
     check_seed("--seed", launch.seed, SEED_STEP * options.seeds_per_trial)
@@ -175,7 +163,7 @@ def resolve_sweep(options: SweepOptions, read: ReadTrain) -> SweepPlan:
     )
 
 
-def resolve_slots(options: SweepOptions, cores: Sequence[int], gpus: Sequence[str]) -> tuple[Slot, ...]:
+def resolve_slots(options: SweepRequest, cores: Sequence[int], gpus: Sequence[str]) -> tuple[Slot, ...]:
     """Divide this machine."""
     num_gpus = min(1, len(gpus)) if options.gpus_per_trial is None else options.gpus_per_trial
     jobs, num_cores = options.jobs, options.cores_per_trial
@@ -201,7 +189,7 @@ def resolve_slots(options: SweepOptions, cores: Sequence[int], gpus: Sequence[st
     )
 
 
-def _check_options(options: SweepOptions) -> None:
+def _check_options(options: SweepRequest) -> None:
     """Refuse values that no machine could carry out, flags that the sweep decides, and what is given twice."""
     if problems := find_option_problems(options):
         raise RequestError.of(problems)
@@ -217,14 +205,14 @@ def _check_options(options: SweepOptions) -> None:
     fixed = name_flags(options.train_flags)
     for flag in fixed & DECIDED.keys():
         raise RequestError(f"-- --{flag}: {DECIDED[flag]}")
-    for flag in (flag for parameter in options.space for flag in parameter.flags):
+    for flag in (flag for parameter in options.parameters for flag in parameter.flags):
         if flag in DECIDED or flag == "seed":
             raise RequestError(f"--param {flag}: {DECIDED.get(flag, 'is decided by --seeds-per-trial')}")
         if flag in fixed:
             raise RequestError(f"--param {flag}: is a fixed flag after -- too; leave out one of them")
 
 
-def _find_min_iterations(options: SweepOptions, max_iterations: int) -> int:
+def _find_min_iterations(options: SweepRequest, max_iterations: int) -> int:
     given, flag = options.min_iterations, f"--min-iterations {options.min_iterations}"
     if given is None:
         return max(1, max_iterations // REDUCTION_FACTOR)
@@ -257,10 +245,10 @@ def _check_memory(requests: Sequence[TrainRequest], num_slots: int) -> None:
         )
 
 
-def _add_flags(options: SweepOptions, config: TrainConfig, metric: str) -> tuple[list[str], TrainConfig]:
+def _add_flags(options: SweepRequest, config: TrainConfig, metric: str) -> tuple[list[str], TrainConfig]:
     """Return what the sweep adds to the flags of `train`, and the config with its evaluations."""
-    fixed = {*name_flags(options.train_flags), *(flag for parameter in options.space for flag in parameter.flags)}
-    defaults = {**DEFAULTS, "logger": "wandb"} if options.for_wandb else DEFAULTS
+    fixed = {*name_flags(options.train_flags), *(flag for parameter in options.parameters for flag in parameter.flags)}
+    defaults = {**DEFAULTS, "logger": "wandb"} if options.wandb is not None else DEFAULTS
     if metric.startswith("eval/") and "eval-interval" not in fixed:
         interval = max(1, config.run.max_iterations // EVALUATIONS)
         defaults = {**defaults, "eval-interval": str(interval)}
@@ -293,7 +281,7 @@ def _describe_sweep(plan: SweepPlan) -> dict[str, Any]:
         "method": _WANDB_METHODS[options.sampler],
         "metric": {"name": plan.metric, "goal": plan.direction},
         "run_cap": options.trials,
-        "parameters": {parameter.name: _describe_parameter(parameter) for parameter in options.space},
+        "parameters": {parameter.name: _describe_parameter(parameter) for parameter in options.parameters},
     }
     if options.pruner == "asha":  # W&B counts how often the metric was reported
         first = max(1, plan.num_reports * plan.min_iterations // plan.max_iterations)

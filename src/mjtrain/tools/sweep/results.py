@@ -55,7 +55,7 @@ def write_summary(plan: SweepPlan, trials: Sequence[TrialResult]) -> None:
         "task": options.task,
         "metric": plan.metric,
         "direction": plan.direction,
-        "space": {parameter.name: parameter.describe() for parameter in options.space},
+        "space": {parameter.name: parameter.describe() for parameter in options.parameters},
         "train_flags": options.train_flags,
         "added_flags": plan.added_flags,
         "seeds_per_trial": options.seeds_per_trial,

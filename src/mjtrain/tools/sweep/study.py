@@ -251,7 +251,7 @@ class Study:
         Optuna would take their settings for bad ones, as it does with those of trials that run (`constant_liar`),
         although what they have reported says how good they are.
         """
-        options, space, number = self._plan.options, self._plan.options.space, len(self._trials())
+        options, space, number = self._plan.options, self._plan.options.parameters, len(self._trials())
         seed = (self._plan.seed * 100_003 + number) % 2**32
         tpe = optuna.samplers.TPESampler(seed=seed, n_startup_trials=0, constant_liar=True, multivariate=False)
         copy = optuna.create_study(direction=self._study.direction, sampler=tpe)
