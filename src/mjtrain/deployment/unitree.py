@@ -96,11 +96,7 @@ class UnitreeRobot:
         self._publisher.Init()
 
     def take_motors(self) -> None:
-        """Ask the built-in controller for the motors, which brake from then on. It may take 10 s.
-
-        Raises:
-            RequestError: It does not release them: two controllers would work against each other.
-        """
+        """Ask the built-in controller for the motors, which brake from then on. It may take 10 s."""
         from unitree_sdk2py.comm.motion_switcher.motion_switcher_client import MotionSwitcherClient  # pyright: ignore[reportMissingImports]
 
         switcher: Any = MotionSwitcherClient()

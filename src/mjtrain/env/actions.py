@@ -19,12 +19,7 @@ class Actions:
     """Evaluates the action terms and keeps the last three actions."""
 
     def __init__(self, terms: dict[str, ActionTerm], core: EnvCore, *, noise: bool) -> None:
-        """Find the actuators of each term.
-
-        Raises:
-            RequestError: A pattern matches no actuator, two terms claim the same one, or an actuator has no scale or
-                two.
-        """
+        """Find the actuators of each term."""
         layout, num_envs, device = core.engine.layout, core.num_envs, core.device
         columns: list[int] = []
         noises: list[float] = []
@@ -134,11 +129,7 @@ class Actions:
 
 
 def find_position_actuators(table: list[dict[str, Any]]) -> list[str]:
-    """Return the actuators of a table of actions, each of which sets one position and nothing else.
-
-    Raises:
-        RequestError: An action is relative, has a base, or is one of several controls of its actuator.
-    """
+    """Return the actuators of a table of actions, each of which sets one position and nothing else."""
     if others := [row["actuator"] for row in table if row["relative"] or {"base", "input"} & row.keys()]:
         raise RequestError(
             f"actions of {', '.join(others)}: are relative, have a base, or are one of several controls; this "

@@ -101,10 +101,6 @@ def resolve_task_name(task: str) -> str:
 
     Args:
         task: A name, a path to a factory, or a file whose only factory is meant.
-
-    Raises:
-        RequestError: No task has this name, and the message suggests similar ones; or the file has no factory or
-            several.
     """
     if ":" in task:
         return task

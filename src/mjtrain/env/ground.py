@@ -122,9 +122,6 @@ def find_contact_readings(patterns: Sequence[str], layout: Layout) -> list[Conta
     Returns:
         One for each sensor, in the order of the expressions; None if all are touch sensors, whose columns can be read
         at once.
-
-    Raises:
-        RequestError: A sensor is of another type than touch and contact, or reports neither found nor force.
     """
     names = layout.sensors.match(patterns)
     if all(layout.sensor_kinds[name].type == "touch" for name in names):

@@ -74,10 +74,6 @@ def check_terms(config: EnvConfig, *, limits: bool = True) -> None:
 
     Args:
         limits: False lets pass what is only out of its range or has no effect, for configs of recorded runs.
-
-    Raises:
-        RequestError: A function has no such parameter, lacks one, gets a value of another type, or is not one; or
-            a field of the config is of another type or out of its range. There is a note for each further problem.
     """
     problems = find_term_problems(config, limits=limits)
     if problems:
@@ -275,10 +271,6 @@ def check_robot_names(config: EnvConfig, layout: "Layout") -> None:
     A parameter called joint, object (a free joint), sensor, actuator, body or geom holds a name. One called joints,
     objects, sensors, actuators, bodies or geoms holds regular expressions, matched whole; over joints they match
     hinges and slides only. The last word of the parameter's name counts, as in foot_sensors.
-
-    Raises:
-        RequestError: Some are missing; the message lists all of them and the terms that name them. Or an expression
-            over joints matches free or ball joints only.
     """
     missing: dict[str, dict[str, list[str]]] = {}
     for term, kind, wanted, is_pattern in _wanted(config):

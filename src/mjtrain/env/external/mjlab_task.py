@@ -24,12 +24,7 @@ OURS = {"PPO": "mjtrain.learning.rsl_rl.ppo:Ppo"}
 
 
 def load_mjlab_task(name: str) -> TaskConfig:
-    """Return the task `mjlab:NAME`.
-
-    Raises:
-        RequestError: mjlab is missing or cannot be imported, has no such task, or has settings for its agent that have
-            no counterpart here.
-    """
+    """Return the task `mjlab:NAME`."""
     label = f"mjlab:{name}"
     settings = load_registry(name).load_rl_cfg(name)
     return TaskConfig(

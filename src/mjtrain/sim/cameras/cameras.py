@@ -31,11 +31,7 @@ class ResolvedCamera:
 
 
 def check_cameras(model: mujoco.MjModel, cameras: Mapping[str, CameraConfig]) -> dict[str, ResolvedCamera]:
-    """Find the cameras of a config in a model, without rendering anything.
-
-    Raises:
-        RequestError: A camera or a class is not in the model, or a value makes no picture; the message names the flag.
-    """
+    """Find the cameras of a config in a model, without rendering anything."""
     found = {name: _resolve(model, name, camera) for name, camera in cameras.items()}
     _check_sensors(model, found)
     return found

@@ -147,12 +147,7 @@ class CameraRenderer:
         device: str,
         num_threads: int,
     ) -> None:
-        """Allocate images and acceleration structures; nothing is rendered yet.
-
-        Raises:
-            RequestError: A camera is not in the model, a value makes no picture, or MuJoCo Warp lacks a feature of the
-                model.
-        """
+        """Allocate images and acceleration structures; nothing is rendered yet."""
         found = check_cameras(model, cameras)
         self.num_envs = num_envs
         self.device = torch.device(device)

@@ -115,11 +115,7 @@ class VideoRenderer:
         return done
 
     def finish(self, timeout_s: float, beat: Callable[[], None] = lambda: None) -> list[Video]:
-        """Wait for all queued clips; return the videos that were finished since the last `poll`.
-
-        Raises:
-            RenderError: The process cannot render, or takes too long.
-        """
+        """Wait for all queued clips; return the videos that were finished since the last `poll`."""
         done = []
         deadline = time.monotonic() + timeout_s
         while True:

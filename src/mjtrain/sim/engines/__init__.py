@@ -28,9 +28,6 @@ def make_engine(name: "EngineName", config: "EnvConfig", num_envs: int, device: 
         name: Which engine, see `resolve_engine`.
         device: Torch device of the state that the environment sees; the native engine steps on the CPU.
         num_threads: CPU threads of the native engine, and of the cameras of both.
-
-    Raises:
-        RequestError: The MJCF file is missing, is not a valid model, or is one that MuJoCo cannot step in many worlds.
     """
     from mjtrain.sim.robots.model import check_flags, load_model, write_no_log
 

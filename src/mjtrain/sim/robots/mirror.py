@@ -71,11 +71,7 @@ class RobotMirror:
 
 
 def find_mirror(model: mujoco.MjModel, layout: Layout, config: MirrorConfig) -> RobotMirror:
-    """Find out what a mirror makes of a robot, and check that the robot moves as its mirror image does.
-
-    Raises:
-        RequestError: A name has no partner, or the robot is not symmetric; the message names the part.
-    """
+    """Find out what a mirror makes of a robot, and check that the robot moves as its mirror image does."""
     return _Finder(model, layout, config).find()
 
 

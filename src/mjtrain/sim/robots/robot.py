@@ -170,11 +170,7 @@ def _range(limited: Any, bounds: Any) -> list[float] | None:
 
 
 def save_model(config: EnvConfig, path: Path) -> None:
-    """Write robot and ground as a compiled model, which the same version of MuJoCo loads without other files.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write robot and ground as a compiled model, which the same version of MuJoCo loads without other files."""
     model = load_model(config)
     content = np.empty(mujoco.mj_sizeModel(model), dtype=np.uint8)
     mujoco.mj_saveModel(model, None, content)  # MuJoCo does not say whether it could write a file

@@ -89,13 +89,7 @@ class _SweepDisplay(Display):
 
 
 def run_sweep(plan: SweepPlan) -> list[TrialResult]:
-    """Carry out a sweep, or continue with one, and return all trials; however it ends, none of its processes is left.
-
-    Raises:
-        RequestError: The folder cannot be written, holds another sweep, or another process is at work there.
-        OutsideError: The disk is full, or the folder is gone; what has ended is recorded.
-        KeyboardInterrupt, SystemExit: A signal has stopped it; its trials have saved.
-    """
+    """Carry out a sweep, or continue with one, and return all trials; no process of it is left, however it ends."""
     with _claim_folder(plan) as claims:
         with claims.alone():
             study = Study(plan)
