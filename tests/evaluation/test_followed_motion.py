@@ -1,6 +1,5 @@
 """What a robot should do, beside what it does: seen by people only, started from, and counted by time."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +21,8 @@ from mjtrain.evaluation.playing.web_viewer import WebViewer
 from mjtrain.evaluation.recorder import make_recorder
 from mjtrain.evaluation.summary_table import print_summary
 from mjtrain.mdp.reference import reference_of
+from mjtrain.motion.edit import cut
+from mjtrain.motion.files import read_motion, write_motion
 from mjtrain.runs.trained_run import TrainedRun, make_untrained_run
 from mjtrain.sim.drawing.backend import drawing_environ
 from mjtrain.sim.drawing.renderer import VideoRenderer
@@ -34,7 +35,14 @@ from support.videos import decode, needs_drawing
 
 FRAMES_PER_BIN = 50
 TROT_FRAMES = 201
-TROT_BINS = 4
+NUM_BINS = 2
+"""Of a clip that is cut after 2 s; the tests that count failures take as long as their clips."""
+
+
+def write_clip(folder: Path, name: str, end_s: float, clip: str = "trot") -> Path:
+    """Write the first seconds of a clip of the task."""
+    write_motion(folder / f"{name}.npz", cut(read_motion(CLIPS / f"{clip}.npz"), end_s=end_s))
+    return folder / f"{name}.npz"
 
 
 def make_session(num_envs: int = 3, env: EnvConfig | None = None, policy: str = "random") -> PolicySession:
@@ -238,8 +246,8 @@ def test_videos_show_it(tmp_path: Path) -> None:
     assert ((np.abs(without - shown).max(axis=3) > 25).sum(axis=(1, 2)) > 50).all()
 
 
-def test_failures_and_errors_are_counted_where_they_happen() -> None:
-    config = to_eval_config(make_env())
+def test_failures_and_errors_are_counted_where_they_happen(tmp_path: Path) -> None:
+    config = to_eval_config(make_env(write_clip(tmp_path, "trot", 2.0)))
     command = config.commands["motion"]
     config = replace(config, commands={"motion": command.replace(params={**command.params, "sampling": "uniform"})})
     run = replace(make_untrained_run("Quadruped-Track"), env=config)
@@ -254,9 +262,9 @@ def test_failures_and_errors_are_counted_where_they_happen() -> None:
     env: Env = twin.env
     env.reset(torch.ones(16, dtype=torch.bool))
     left, entered = [2] * 16, [set() for _ in range(16)]
-    visits, failures, errors = [0] * TROT_BINS, [0] * TROT_BINS, [[] for _ in range(TROT_BINS)]
+    visits, failures, errors = [0] * NUM_BINS, [0] * NUM_BINS, [[] for _ in range(NUM_BINS)]
     while any(left):
-        bins = [min(int(frame) // FRAMES_PER_BIN, TROT_BINS - 1) for frame in env.command("motion")[:, 0]]
+        bins = [min(int(frame) // FRAMES_PER_BIN, NUM_BINS - 1) for frame in env.command("motion")[:, 0]]
         missed = env.command_error("motion", "mpkpe").tolist()
         for world in range(16):
             if left[world]:
@@ -269,7 +277,7 @@ def test_failures_and_errors_are_counted_where_they_happen() -> None:
             left[world] = max(left[world] - 1, 0)
             entered[world].clear()
     assert [(row["clip"], row["begin_s"], row["end_s"]) for row in rows] == [
-        ("trot", pytest.approx(begin), pytest.approx(begin + 1)) for begin in range(TROT_BINS)
+        ("trot", pytest.approx(begin), pytest.approx(begin + 1)) for begin in range(NUM_BINS)
     ]
     assert [row["episodes"] for row in rows] == visits
     assert [row["failed"] for row in rows] == failures
@@ -282,28 +290,28 @@ def test_failures_and_errors_are_counted_where_they_happen() -> None:
 
 def test_a_clip_that_has_ended_is_not_followed_by_the_next_one(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        shutil.copy(CLIPS / "trot.npz", tmp_path / f"{name}.npz")
+        write_clip(tmp_path, name, 2.0)
     config = to_eval_config(make_env(tmp_path))
     command, time_out = config.commands["motion"], config.terminations["time_out"]
     command = command.replace(params={**command.params, "sampling": "start", "clip_weights": (1.0, 0.0)})
-    config = replace(config, episode_length_s=4.5, terminations={"time_out": time_out}, commands={"motion": command})
+    config = replace(config, episode_length_s=2.5, terminations={"time_out": time_out}, commands={"motion": command})
     player = Player(
         mjtrain.RankContext(), replace(make_untrained_run("Quadruped-Track"), env=config), num_envs=2, policy="zero"
     )
     followed = find_followed(player.env)
     assert followed is not None
     counts = FailuresByBin(player.env, followed)
-    assert [episode.length for episode in play_episodes(player, 1, by_bin=counts)] == [225, 225]
+    assert [episode.length for episode in play_episodes(player, 1, by_bin=counts)] == [125, 125]
     rows = [(row["clip"], row["begin_s"], row["episodes"]) for row in counts.to_plain()]
-    assert rows == [("a", pytest.approx(second), 2) for second in range(TROT_BINS)]
+    assert rows == [("a", pytest.approx(second), 2) for second in range(NUM_BINS)]
 
 
 def make_player(run: TrainedRun) -> Player:
     return Player(mjtrain.RankContext(seed=8), run, num_envs=16, policy="random")
 
 
-def test_play_prints_a_row_for_each_second(capsys: pytest.CaptureFixture[str]) -> None:
-    task = replace(make_task(), env=make_env(CLIPS / "bow.npz"))
+def test_play_prints_a_row_for_each_second(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = replace(make_task(), env=make_env(write_clip(tmp_path, "bow", 2.0, "bow")))
     report = mjtrain.play(task, policy="zero", episodes=4)
     (row,) = report["by_time"][:1]
     assert (row["clip"], row["begin_s"], row["episodes"]) == ("bow", 0.0, 4)

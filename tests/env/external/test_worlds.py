@@ -77,7 +77,7 @@ class NoLimit(PendulumEnv):
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_the_longest_episode_is_that_of_the_arguments(vectorization: Any) -> None:
     for limit, longest in ((1200, 1200), (-1, 1000)):  # -1 means no limit to gymnasium.make
-        env = make(replace(PENDULUM, vectorization=vectorization, kwargs={"max_episode_steps": limit}))
+        env = make(replace(PENDULUM, vectorization=vectorization, kwargs={"max_episode_steps": limit}), num_envs=1)
         assert env.max_episode_steps == longest
         env.close()
 
@@ -95,7 +95,7 @@ def test_the_longest_episode_is_that_of_the_arguments(vectorization: Any) -> Non
             envs = vector([single] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
             return envs if wrap is None else wrap(envs)
 
-        env = make(VecEnvConfig(make=function))
+        env = make(VecEnvConfig(make=function), num_envs=1)
         assert env.max_episode_steps == longest
         env.close()
 
