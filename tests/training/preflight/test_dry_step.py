@@ -36,7 +36,15 @@ def seed(number: int) -> None:
     torch.manual_seed(number)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task",
+    [
+        pytest.param(task, marks=pytest.mark.process)
+        if task.endswith("-Vision") and not task.startswith("Cartpole")
+        else task
+        for task in TASKS
+    ],
+)
 def test_built_in_tasks_pass_and_random_numbers_stay(task: str) -> None:
     def draw() -> list[float]:
         return [random.random(), float(np.random.rand()), torch.rand(()).item()]
@@ -86,6 +94,7 @@ def test_what_a_function_keeps_in_its_module_is_as_before() -> None:
     assert CALLS == 1
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_only_due_worlds_of_an_interval_event_count() -> None:
     def breaks(env: Env, worlds: Worlds) -> None:
         worlds.qvel.fill_(torch.nan)
