@@ -191,6 +191,17 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
+@pytest.fixture
+def short_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End the trial with random actions after two env steps; for tests of what is found before it, or after.
+
+    It is most of what a check of a task takes.
+    """
+    from mjtrain.training.preflight import dry_step
+
+    monkeypatch.setattr(dry_step, "NUM_STEPS", 2)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the tables of faults and mistakes; with WRITE_FAULT_TABLE=1, put that of faults into the document.
 

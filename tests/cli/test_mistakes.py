@@ -31,7 +31,7 @@ def list_params() -> list[Any]:
     ]
 
 
-@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.usefixtures("no_gpu", "short_trial")
 @pytest.mark.parametrize("mistake", list_params())
 def test_a_mistake_gets_its_line(
     mistake: Mistake,
@@ -57,7 +57,7 @@ def test_a_mistake_gets_its_line(
     record_property("mistake", mistake.row)
 
 
-@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.usefixtures("no_gpu", "short_trial")
 def test_without_a_mistake_the_task_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,7 +67,7 @@ def test_without_a_mistake_the_task_is_accepted(
     assert '"plan"' in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.usefixtures("no_gpu", "short_trial")
 def test_a_dry_run_finds_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

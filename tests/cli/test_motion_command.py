@@ -92,6 +92,7 @@ def test_requests_that_cannot_work(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_weights_of_clips_are_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
     """A tuple that is empty by default."""
     flags = ("train", "Quadruped-Track", "--gpu-ids", "None", "--num-envs", "4", "--dry-run")
@@ -103,6 +104,7 @@ def test_weights_of_clips_are_a_flag(capsys: pytest.CaptureFixture[str]) -> None
     assert "clip_weights 1 2: must be one for each of the 4 clips" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
     write_motion(tmp_path / "short.npz", cut(read_motion(CLIPS / "trot.npz"), end_s=0.4))

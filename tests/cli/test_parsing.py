@@ -25,6 +25,8 @@ from mjtrain.config import (
 )
 from mjtrain.env.catalog import load_task
 
+pytestmark = pytest.mark.usefixtures("short_trial")
+
 CARTPOLE_ENV = load_task("Cartpole-Balance").env
 CARTPOLE = CARTPOLE_ENV.robot.file
 

@@ -122,7 +122,7 @@ CASES = [
 ]
 
 
-@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.usefixtures("no_gpu", "short_trial")
 @pytest.mark.parametrize(("command", "words"), CASES, ids=[command for command, _ in CASES])
 def test_one_line_and_status_2(
     command: str,
@@ -145,6 +145,7 @@ def test_one_line_and_status_2(
     assert all(line.startswith((f"{command.split()[0]}: ", "each rank: ", "run directory: ")) for line in header)
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_env_steps_are_enough_for_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--profile", "60", "--num-envs", "100", "--total-env-steps", "1000000", "--log-root", str(tmp_path)]
     main(["Cartpole-Balance", "--gpu-ids", "None", *flags, "--dry-run"])
