@@ -25,7 +25,7 @@ from mjtrain.config import (
     to_plain,
 )
 from mjtrain.config.limits import find_option_problems, show, with_article
-from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name
+from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name, task_file
 from mjtrain.launcher import LaunchRequest, NotSavedError, check_thread, launch, rendezvous, run_plan
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
@@ -33,7 +33,7 @@ from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.history import recorded_task
 from mjtrain.runs.motion_places import resolve_motions
 from mjtrain.runs.resume import requeue_when_stopped
-from mjtrain.runs.sources import measure, replace_data
+from mjtrain.runs.sources import list_code, measure, replace_data
 from mjtrain.runs.teacher import find_missing_teacher
 from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
@@ -134,7 +134,6 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
             return stack.enter_context(open_run(request, last)).to_plain()
 
         run = TrainingRun.from_plain(group.agree(decide))
-        _check_same_learner(request, run)
         keep_functions(run.record, request.config.env)
         if group.leads:
             remember(recorded_task(run.record), request.config.env, request.config.agent)
@@ -182,15 +181,6 @@ def _record_not_saved(run_dir: Path, requeued_job: str | None, error: NotSavedEr
         raise error
 
 
-def _check_same_learner(request: "TrainRequest", run: TrainingRun) -> None:
-    """Refuse to join ranks with another learner: a host that does not see the resumed run took the default."""
-    mine, theirs = request.config.learner.name, run.record["run"]["learner"]
-    if mine != theirs:
-        raise RequestError(
-            f"--learner {mine}: the first rank learns with {theirs}; give --learner {theirs} on all hosts"
-        )
-
-
 def _with_copies(request: TrainRequest, run: TrainingRun) -> tuple[TrainConfig, TrainingRun]:
     """Replace the files of robot and motions by the run's copies of them, if there are some to use instead."""
     env, fetched = request.config.env, request.motions
@@ -206,15 +196,24 @@ def _with_copies(request: TrainRequest, run: TrainingRun) -> tuple[TrainConfig, 
 
 
 def _describe_for_others(request: TrainRequest) -> str:
-    """Return, in lines, what must be the same on every node of a job."""
+    """Return, in lines, what must be the same on every node or rank of a job that something else has started."""
     motions = {name: measure(Path(file))[0] for name, file in request.motions.items()}
     agent = request.config.agent
     algorithm = agent.algorithm
     if isinstance(algorithm, ImitationConfig) and Path(algorithm.teacher_run).name == WEIGHTS:
         digest = Path(algorithm.teacher_run).parent.name  # each host has the policy in its own cache
         agent = replace(agent, algorithm=replace(algorithm, teacher_run=digest))
-    same = {**request.params, "agent": to_plain(agent), "run": to_plain(request.config.run), "motions": motions}
-    return json.dumps(same, indent=1)
+    learner = {"learner": request.params["learner"]}  # first: most of the others follow from it
+    same = {
+        **learner,
+        **request.params,
+        "agent": to_plain(agent),
+        "run": to_plain(request.config.run),
+        "motions": motions,
+    }
+    files = list_code(request.config.env, task_file(request.config.task))
+    code = [f"the code {label} with the digest {measure(Path(path))[0][:12]}" for label, path in files.items()]
+    return "\n".join([json.dumps(same, indent=1), *code])
 
 
 def _train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> "TrainResult":

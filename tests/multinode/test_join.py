@@ -1,6 +1,7 @@
 """Jobs that torchrun starts on one node and on two."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -143,3 +144,35 @@ def test_two_processes_with_the_same_rank(cluster: Cluster, tmp_path: Path) -> N
     told = [outcome for outcome in pair if outcome.status == 2]
     assert len(told) == 1
     assert "RANK=1: another process, on host alpha, has the same rank; start each rank of a job once" in told[0].stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "local"), [("rank", {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}), ("node", {})], ids=["ranks", "nodes"]
+)
+def test_hosts_with_different_code_or_flags(name: str, local: dict[str, str], cluster: Cluster, tmp_path: Path) -> None:
+    """Both ends refuse it: they would learn from different rewards, and no drift check would see it."""
+    alpha = cluster.nodes[1]
+    task, other = tmp_path / "a_task.py", tmp_path / "other.py"
+    task.write_text(Path(TASK.partition(":")[0]).read_text())
+    other.write_text(task.read_text() + "\n# edited here only\n")
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "zeta", "MASTER_PORT": "5559", **local}
+
+    def run_both(*more: tuple[str, ...]) -> list[str]:
+        jobs = [
+            start(node, tmp_path, PYTHON, *train(f"{task}:make", *flags), RANK=str(rank), **place)
+            for rank, (node, flags) in enumerate(zip(cluster.nodes, more, strict=True))
+        ]
+        outcomes = finish(jobs)
+        assert [outcome.status for outcome in outcomes] == [2, 2], outcomes[0].stderr
+        assert not (tmp_path / "logs").exists()
+        return [outcome.stderr for outcome in outcomes]
+
+    alpha.run("mount", "--bind", str(other), str(task))
+    try:
+        for said in run_both((), ()):
+            code = r"the code mjtrain_task_a_task\.py with the digest \w{12}"
+            assert re.search(rf"{name} 1 on host alpha asks for {code} and {name} 0 for {code}: give all of them", said)
+    finally:
+        alpha.run("umount", str(task))
+    for said in run_both((), ("--env.decimation", "3")):
+        assert f'{name} 1 on host alpha asks for "decimation": 3,' in said

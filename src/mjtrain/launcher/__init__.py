@@ -102,11 +102,11 @@ def rendezvous(plan: LaunchPlan, request: str = "") -> Rendezvous:
     """Wait for the other processes of a job that something else has started; for none if this process starts the job.
 
     Args:
-        request: What to do, in lines of text that must be the same on every node.
+        request: What to do, in lines of text that must be the same on every node or rank.
 
     Raises:
         ConnectionError: The others cannot be reached, or do not connect.
-        RequestError: Another node has another request or other packages.
+        RequestError: Another node or rank has another request, or a node other packages.
     """
     external = plan.external
     if external is None:
@@ -114,7 +114,7 @@ def rendezvous(plan: LaunchPlan, request: str = "") -> Rendezvous:
     if isinstance(external, ExternalRank):
         from mjtrain.launcher.rank.rank_rendezvous import RankRendezvous
 
-        return RankRendezvous(external, plan.connect_timeout_s)
+        return RankRendezvous(external, request, plan.connect_timeout_s)
     from mjtrain.launcher.multinode.node_rendezvous import NodeRendezvousClient, NodeRendezvousServer
 
     end = NodeRendezvousServer if external.node_rank == 0 else NodeRendezvousClient

@@ -9,6 +9,7 @@ from mjtrain.launcher.failure import Failure
 from mjtrain.launcher.ipc.signals import NotSavedError
 from mjtrain.launcher.planning.membership import Change
 from mjtrain.launcher.planning.plan import LaunchPlan
+from mjtrain.runtime.standard_streams import printable
 
 Decision = dict[str, Any]
 """What a job has agreed on: plain values."""
@@ -19,6 +20,20 @@ Decide = Callable[[Decision | None], Decision]
 OnRestart = Callable[[Failure | None, int, float, Change], None]
 """Takes the failure, or None where the job has paused for hosts that wait; the number of restarts after failures so
 far; the seconds until the next start; and what is different from then."""
+
+
+def find_other_line(theirs: str, mine: str, me: str) -> str | None:
+    """Say in words how the request of another node or rank differs from this one's; None if it does not.
+
+    Args:
+        me: What this one is called, as in "node 0".
+    """
+    if theirs == mine:
+        return None
+    pairs = zip(theirs.splitlines(), mine.splitlines(), strict=False)
+    first = next((pair for pair in pairs if pair[0] != pair[1]), ("something", "something else"))
+    asked = f"asks for {first[0].strip()} and {me} for {first[1].strip()}"
+    return printable(f"{asked}: give all of them the same command, variables and files")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mjtrain.launcher.base import Decide, Decision, LaunchRequest
+from mjtrain.launcher.base import Decide, Decision, LaunchRequest, find_other_line
 from mjtrain.launcher.failure import Failure, RunResult
 from mjtrain.launcher.ipc.messages import HostConnection
 from mjtrain.launcher.ipc.network import Wait, connect_to, listen_at
@@ -320,9 +320,4 @@ def find_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str | None:
     for package, version in mine["packages"].items():
         if theirs["packages"].get(package) != version:
             return f"has {package} {theirs['packages'].get(package)} and node 0 has {version}"
-    if theirs["request"] != mine["request"]:
-        pairs = zip(theirs["request"].splitlines(), mine["request"].splitlines(), strict=False)
-        first = next((pair for pair in pairs if pair[0] != pair[1]), ("something", "something else"))
-        asked = f"asks for {first[0].strip()} and node 0 for {first[1].strip()}"
-        return f"{asked}: give every node the same command and variables"
-    return None
+    return find_other_line(theirs["request"], mine["request"], "node 0")

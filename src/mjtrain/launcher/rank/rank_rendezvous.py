@@ -5,6 +5,7 @@ are present therefore agree on a session first, and everything that belongs to i
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -17,7 +18,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.launcher.base import Decide, Decision, LaunchRequest
+from mjtrain.launcher.base import Decide, Decision, LaunchRequest, find_other_line
 from mjtrain.launcher.ipc.network import Wait, choose_gloo_interface, connect_to, is_local, listen_at
 from mjtrain.launcher.planning.external import ExternalRank
 from mjtrain.launcher.rank.in_process import run_in_process
@@ -47,8 +48,11 @@ _count = 0
 class RankRendezvous:
     """One rank's end: all ranks of the job are present."""
 
-    def __init__(self, external: ExternalRank, timeout_s: float) -> None:
+    def __init__(self, external: ExternalRank, request: str, timeout_s: float) -> None:
         """Wait for the other ranks.
+
+        Args:
+            request: What to do, in lines of text that must be the same on every rank; `agree` compares them.
 
         Raises:
             ConnectionError: The master cannot be reached, or ranks do not connect; the message names them.
@@ -59,6 +63,7 @@ class RankRendezvous:
 
         self._external = external
         self._timeout_s = timeout_s
+        self._request = request
         root, self._seen = _open_store(
             (external.master_addr, external.master_port),
             timeout_s,
@@ -75,6 +80,9 @@ class RankRendezvous:
         seen = [entry[2] for entry in entries]
         self._master_address = next((address for address in seen if not is_local(address)), seen[0])
         self._store = PrefixStore(session, self._memory)
+        self._digests = [entry[4] for entry in entries]
+        if self._digests[external.rank] != self._digests[0]:
+            self._store.set(f"request/{external.rank}", request)
 
     @property
     def leads(self) -> bool:
@@ -85,6 +93,7 @@ class RankRendezvous:
         """Return what rank 0 chooses."""
         if self.leads:
             try:
+                self._check_requests()
                 before = json.loads(self._memory.get("choice")) if self._memory.check(["choice"]) else None
                 choice = decide(before)
             except Exception as error:
@@ -133,6 +142,13 @@ class RankRendezvous:
             time.sleep(_AGENT_S)
         return value
 
+    def _check_requests(self) -> None:
+        """Raise a RequestError on rank 0 if another rank has another request."""
+        for rank, (host, digest) in enumerate(zip(self._hosts, self._digests, strict=True)):
+            if digest != self._digests[0]:
+                theirs = self._store.get(f"request/{rank}").decode()
+                raise RequestError(f"rank {rank} on host {host} {find_other_line(theirs, self._request, 'rank 0')}")
+
     def close(self) -> None:
         """Do nothing: the store ends with the process that serves it."""
 
@@ -157,11 +173,13 @@ class RankRendezvous:
         ranks only.
 
         Returns:
-            The session's name, and the token, host, seen address of the master and world size of every rank.
+            The session's name, and of every rank its token, host, seen address of the master, world size and digest of
+            its request.
         """
         rank, world_size, store = self._external.rank, self._external.world_size, self._memory
         token = uuid.uuid4().hex
-        store.set(f"token/{rank}", json.dumps([token, socket.gethostname(), self._seen, world_size]))
+        digest = hashlib.sha256(self._request.encode()).hexdigest()
+        store.set(f"token/{rank}", json.dumps([token, socket.gethostname(), self._seen, world_size, digest]))
         session = ""
         entries: list[Any] = []
         wait = Wait(self._timeout_s)
