@@ -16,7 +16,6 @@ from mjtrain.config import (
     AnyEnvConfig,
     EngineName,
     EnvConfig,
-    ImitationConfig,
     LaunchConfig,
     PlayConfig,
     RunConfig,
@@ -33,7 +32,7 @@ from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.history import recorded_task
 from mjtrain.runs.motion_places import resolve_motions
 from mjtrain.runs.resume import requeue_when_stopped
-from mjtrain.runs.sources import list_code, measure, replace_data
+from mjtrain.runs.sources import list_term_code, measure, replace_data, with_digests
 from mjtrain.runs.teacher import find_missing_teacher
 from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
@@ -198,21 +197,11 @@ def _with_copies(request: TrainRequest, run: TrainingRun) -> tuple[TrainConfig, 
 def _describe_for_others(request: TrainRequest) -> str:
     """Return, in lines, what must be the same on every node or rank of a job that something else has started."""
     motions = {name: measure(Path(file))[0] for name, file in request.motions.items()}
-    agent = request.config.agent
-    algorithm = agent.algorithm
-    if isinstance(algorithm, ImitationConfig) and Path(algorithm.teacher_run).name == WEIGHTS:
-        digest = Path(algorithm.teacher_run).parent.name  # each host has the policy in its own cache
-        agent = replace(agent, algorithm=replace(algorithm, teacher_run=digest))
     learner = {"learner": request.params["learner"]}  # first: most of the others follow from it
-    same = {
-        **learner,
-        **request.params,
-        "agent": to_plain(agent),
-        "run": to_plain(request.config.run),
-        "motions": motions,
-    }
-    files = list_code(request.config.env, task_file(request.config.task))
-    code = [f"the code {label} with the digest {measure(Path(path))[0][:12]}" for label, path in files.items()]
+    run = {**to_plain(request.config.run), "log_root": ""}  # that of rank 0 is used
+    same = with_digests({**learner, **request.params, "run": run, "motions": motions})
+    files = list_term_code(request.config.env, task_file(request.config.task))
+    code = [f"the code {label}: {with_digests(path)}" for label, path in sorted(files.items())]
     return "\n".join([json.dumps(same, indent=1), *code])
 
 

@@ -170,7 +170,7 @@ def test_hosts_with_different_code_or_flags(name: str, local: dict[str, str], cl
     alpha.run("mount", "--bind", str(other), str(task))
     try:
         for said in run_both((), ()):
-            code = r"the code mjtrain_task_a_task\.py with the digest \w{12}"
+            code = r"the code mjtrain_task_a_task\.py: a_task\.py with the digest \w{12}"
             assert re.search(rf"{name} 1 on host alpha asks for {code} and {name} 0 for {code}: give all of them", said)
     finally:
         alpha.run("umount", str(task))

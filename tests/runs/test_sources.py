@@ -6,22 +6,25 @@ import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mjtrain.cli import play, train
-from mjtrain.config import EnvConfig, RewardTerm
+from mjtrain.config import EnvConfig, RewardTerm, to_plain
 from mjtrain.env.catalog import load_task
 from mjtrain.runs import sources
 from mjtrain.runs.sources import (
     list_code,
     list_code_changes,
     list_data_changes,
+    list_term_code,
     measure,
     restore_data,
     save_code,
     save_data,
+    with_digests,
 )
 from mjtrain.runtime.errors import RequestError
 
@@ -32,6 +35,7 @@ def scaled(value):
 TASK = """
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 import numpy as np
 from tracking_helper import scaled
 from mjtrain.env.catalog import load_task
@@ -211,6 +215,24 @@ def test_a_folder_is_read_up_to_the_limits(tmp_path: Path, monkeypatch: pytest.M
     assert measure(Path("/proc/kmsg"))[1] == 0  # reading it would wait forever
 
 
+def test_hosts_may_have_the_same_files_in_other_folders(tmp_path: Path) -> None:
+    env = load_task("Cartpole-Balance").env
+
+    def describe(folder: str, text: str) -> dict[str, Any]:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        file = tmp_path / folder / "cartpole.xml"
+        file.write_text(text)
+        return with_digests(to_plain(replace(env, robot=replace(env.robot, file=str(file)))))
+
+    text = Path(env.robot.file).read_text()
+    first = describe("a", text)
+    assert first == describe("b", text)
+    edited = describe("b", text.replace("0.05", "0.06"))
+    assert edited != first
+    assert edited["robot"]["file"].startswith("cartpole.xml with the digest ")
+    assert {**edited, "robot": 0} == {**first, "robot": 0}
+
+
 def test_code_is_that_of_the_task_and_not_of_installed_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +249,7 @@ def test_code_is_that_of_the_task_and_not_of_installed_packages(
         f"robot_tasks_of_mine/{name}.py": str(package / f"{name}.py") for name in ("__init__", "shapes", "terms")
     }
     assert not any("torch" in label or label.startswith("mjtrain/") for label in list_code(env))
+    assert list_term_code(env) == {"robot_tasks_of_mine/terms.py": str(package / "terms.py")}
     save_code(tmp_path / "run", files)
     assert list_code_changes(tmp_path / "run", files) == []
     (package / "shapes.py").write_text("SIDE = 2")

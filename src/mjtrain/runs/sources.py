@@ -63,6 +63,17 @@ def measure(path: Path) -> tuple[str, int]:
     return (_PART if size > limit else "") + of_folder.hexdigest(), size
 
 
+def with_digests(value: Any) -> Any:
+    """Replace each absolute path of a file in plain values by its name and digest: its folder may differ on hosts."""
+    if isinstance(value, dict):
+        return {name: with_digests(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_digests(part) for part in value]
+    if isinstance(value, str) and value.startswith("/") and _kind_of(Path(value)) == stat.S_IFREG:
+        return f"{Path(value).name} with the digest {measure(Path(value))[0].removeprefix(_PART)[:12]}"
+    return value
+
+
 def _hash_file(path: Path, limit: int) -> tuple[str, int]:
     """Return the SHA-256 of the first bytes of a file, up to the limit, and its size."""
     digest, size = hashlib.sha256(), 0
@@ -97,8 +108,8 @@ def _list_items(path: Path) -> Iterator[Path]:
                 continue
 
 
-def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
-    """List the Python files of a task: those of its functions, and loaded modules below the same folders.
+def list_term_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
+    """List the Python files of a task's functions, and the file of the task.
 
     Returns:
         Absolute paths by the module, as in package/module.py. mjtrain and installed packages are left out: a run
@@ -111,6 +122,12 @@ def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str
         code = getattr(inspect.unwrap(function), "__code__", None)
         if code is not None and _is_own(code.co_filename):
             found[_label(function.__module__, code.co_filename)] = str(Path(code.co_filename).resolve())
+    return found
+
+
+def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
+    """List the files of `list_term_code`, and those of loaded modules below the same folders."""
+    found = list_term_code(env, task_file)
     folders = tuple(f"{Path(path).parent}/" for path in found.values())
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
