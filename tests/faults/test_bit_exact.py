@@ -1,6 +1,5 @@
 """What no fault may change: the numbers that a run ends with."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 import torch
 
 from support.jobs import BIN, Job
+from support.resuming import read_rows_and_restarts
 
 SAVE_INTERVAL, ITERATIONS = 3, 12
 """How often this run saves, and how long it is."""
@@ -17,9 +17,6 @@ KILLS = (
     "rank=0,phase=update,iteration=8,step=4,kind=sigkill",  # from the checkpoint of iteration 3
     "rank=1,phase=save,iteration=9,kind=sigkill",  # from the checkpoint of iteration 6
 )
-
-TIMES = ("_time", "_per_second", "slowest_rank")
-"""What may differ between two runs: how long things took, and which rank the others waited for. Nothing else."""
 
 
 def train(folder: Path, kills: tuple[str, ...]) -> Job:
@@ -49,17 +46,6 @@ def same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right
 
 
-def read_metrics(run_dir: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the metrics of the iterations, without times, and the restarts."""
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    iterations = [
-        {key: value for key, value in row.items() if not any(part in key for part in TIMES)}
-        for row in rows
-        if "event" not in row
-    ]
-    return iterations, [row for row in rows if row.get("event") == "restart"]
-
-
 @pytest.mark.supports("training", start="several ranks on this host")
 @pytest.mark.supports("resume", start="several ranks on this host")
 def test_a_run_killed_three_times_ends_with_the_undisturbed_checkpoint(tmp_path: Path) -> None:
@@ -73,11 +59,11 @@ def test_a_run_killed_three_times_ends_with_the_undisturbed_checkpoint(tmp_path:
     (undisturbed,) = (tmp_path / "undisturbed").glob("logs/*/*")
     (killed,) = (tmp_path / "killed").glob("logs/*/*")
 
-    metrics, restarts = read_metrics(killed)
+    metrics, restarts = read_rows_and_restarts(killed)
     assert [row["iteration"] for row in restarts] == [3, 6, 6]
     assert all("SIGKILL" in row["cause"] for row in restarts)
     assert [row["iteration"] for row in metrics] == list(range(1, ITERATIONS + 1))
-    assert (metrics, []) == read_metrics(undisturbed)
+    assert (metrics, []) == read_rows_and_restarts(undisturbed)
 
     names = [f"model_{iteration}.pt" for iteration in range(SAVE_INTERVAL, ITERATIONS + 1, SAVE_INTERVAL)]
     for run in (undisturbed, killed):

@@ -1,7 +1,6 @@
 """A signal, a killed rank and a rank that drifts, under each learner; tests/faults/ has more of them, under RSL-RL."""
 
 import copy
-import json
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +22,7 @@ from mjtrain.runs.checkpoint import find_valid_checkpoint, load_checkpoint
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import make_env
 from support.jobs import BIN, Job
-from support.resuming import assert_same, without_times
+from support.resuming import assert_same, read_rows_and_restarts
 
 TASK = f"{Path(__file__).with_name('small_task.py')}:make"
 
@@ -58,13 +57,6 @@ def find_run(folder: Path) -> Path:
     return run_dir
 
 
-def read_metrics(run_dir: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the metrics of the iterations, without times, and the restarts."""
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    rows = [without_times(line) for line in lines if "event" not in line]
-    return rows, [line for line in lines if line.get("event") == "restart"]
-
-
 @pytest.mark.supports("training", learner="{learner}", start="several ranks on this host")
 @pytest.mark.supports("resume", learner="{learner}", start="several ranks on this host")
 def test_a_run_that_was_stopped_and_killed_is_the_undisturbed_one(learner: str, tmp_path: Path) -> None:
@@ -78,7 +70,7 @@ def test_a_run_that_was_stopped_and_killed_is_the_undisturbed_one(learner: str, 
     assert outcome.status == 128 + signal.SIGTERM
     assert outcome.stderr.splitlines()[-1] == "train: stopped by SIGTERM"
     run_dir = find_run(tmp_path / "disturbed")
-    stopped = read_metrics(run_dir)[0][-1]["iteration"]
+    stopped = read_rows_and_restarts(run_dir)[0][-1]["iteration"]
     assert find_valid_checkpoint(run_dir) == (run_dir / f"model_{stopped}.pt", [])
 
     last, killed = str(max(20, stopped + 8)), stopped + 6
@@ -86,7 +78,7 @@ def test_a_run_that_was_stopped_and_killed_is_the_undisturbed_one(learner: str, 
     flags = ["--max-iterations", last, "--max-restarts", "1"]
     outcome = train(tmp_path, "disturbed", learner, *flags, "--resume", "--inject-fault", fault).finish()
     assert outcome.status == 0, outcome.stderr
-    rows, (restart,) = read_metrics(run_dir)
+    rows, (restart,) = read_rows_and_restarts(run_dir)
     saved = (killed - 1) // SAVE_INTERVAL * SAVE_INTERVAL
     assert (restart["iteration"], restart["lost"]) == (saved, killed - 1 - saved)
     assert "rank 1" in restart["cause"]
@@ -95,7 +87,7 @@ def test_a_run_that_was_stopped_and_killed_is_the_undisturbed_one(learner: str, 
     outcome = train(tmp_path, "undisturbed", learner, *flags).finish(since=0.0)
     assert outcome.status == 0, outcome.stderr
     undisturbed = find_run(tmp_path / "undisturbed")
-    assert (rows, []) == read_metrics(undisturbed)
+    assert (rows, []) == read_rows_and_restarts(undisturbed)
     assert [row["iteration"] for row in rows] == list(range(1, int(last) + 1))
     files = [folder / f"model_{last}.pt" for folder in (run_dir, undisturbed)]
     ends = [load_checkpoint(file, "cpu") for file in files]

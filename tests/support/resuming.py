@@ -15,6 +15,7 @@ from mjtrain.runtime.rank import RankContext
 from mjtrain.training.train_rank import make_env
 
 TIMES = ("env_steps_per_second", "_time_", "_time_s", "slowest_rank")
+"""What may differ between two runs: how long things took, and which rank the others waited for. Nothing else."""
 
 
 def make_runner(context: RankContext, config: TrainConfig) -> Runner:
@@ -66,8 +67,13 @@ def train_straight_and_resumed(context: RankContext, config: TrainConfig, path: 
 
 def read_rows(run_dir: Path) -> list[dict[str, Any]]:
     """Read the metrics of a run's iterations, except for times."""
+    return read_rows_and_restarts(run_dir)[0]
+
+
+def read_rows_and_restarts(run_dir: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [without_times(row) for row in lines if "event" not in row]
+    rows = [without_times(row) for row in lines if "event" not in row]
+    return rows, [row for row in lines if row.get("event") == "restart"]
 
 
 def assert_same_runs(one: Path, other: Path, iteration: int) -> dict[str, Any]:
