@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,27 +24,49 @@ from support.videos import needs_drawing
 SCRIPT = Path(__file__).parents[2] / "examples" / "deploy.py"
 NUM_STEPS = 12
 STEP = """
-import importlib.util, json, sys
+import importlib.util, json, os, sys, traceback
 import mujoco
 import numpy as np
 spec = importlib.util.spec_from_file_location("deploy", sys.argv[1])
 deploy = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(deploy)
-folder = deploy.Path(sys.argv[2])
-given = np.load(folder / "given.npz")
-robot = deploy.Robot(folder, json.loads((folder / "policy.json").read_text()), [], 0)
-robot.data.qpos[:], robot.data.qvel[:] = given["qpos"][0], given["qvel"]
-mujoco.mj_forward(robot.model, robot.data)
-observed = {"qpos": []}
-for command, action in zip(given["commands"], given["actions"], strict=True):
-    robot.command = command
-    for name, value in (robot.observe() | {"qpos": robot.data.qpos.copy()}).items():
-        observed.setdefault(name, []).append(value)
-    robot.act(action)
-assert "torch" not in sys.modules
-np.savez(folder / "observed.npz", **{name: np.stack(values) for name, values in observed.items()})
+def step(folder):
+    given = np.load(folder / "given.npz")
+    robot = deploy.Robot(folder, json.loads((folder / "policy.json").read_text()), [], 0)
+    robot.data.qpos[:], robot.data.qvel[:] = given["qpos"][0], given["qvel"]
+    mujoco.mj_forward(robot.model, robot.data)
+    observed = {"qpos": []}
+    for command, action in zip(given["commands"], given["actions"], strict=True):
+        robot.command = command
+        for name, value in (robot.observe() | {"qpos": robot.data.qpos.copy()}).items():
+            observed.setdefault(name, []).append(value)
+        robot.act(action)
+    assert "torch" not in sys.modules
+    np.savez(folder / "observed.npz", **{name: np.stack(values) for name, values in observed.items()})
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        try:
+            step(deploy.Path(line.rstrip()))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-"""Does in plain MuJoCo what was done in the environment, with the same commands."""
+"""Does in plain MuJoCo what was done in the environment of each folder, with the same commands, in a fork for each."""
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[subprocess.Popen[str]]:
+    """A process that has imported the example, for all tasks: that takes longer than what it does for one."""
+    command = [sys.executable, "-c", STEP, str(SCRIPT)]
+    environ = os.environ | {"MUJOCO_GL": os.environ.get("MUJOCO_GL", "egl")}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environ) as process:
+        yield process
+        process.communicate(timeout=patience(60))
+    assert process.returncode == 0
 
 
 @pytest.mark.supports("deployment", task="{task}")
@@ -55,7 +78,7 @@ np.savez(folder / "observed.npz", **{name: np.stack(values) for name, values in 
         if not task.endswith("-Track")  # the reference motion is not in the metadata
     ],
 )
-def test_it_observes_what_the_environment_observes(task: str, tmp_path: Path) -> None:
+def test_it_observes_what_the_environment_observes(task: str, example: subprocess.Popen[str], tmp_path: Path) -> None:
     config = load_task(task)
     calm = to_eval_config(config.env)
     own_actions = {name: replace(term, delay=(0, 0)) for name, term in calm.actions.items()}  # the example has none
@@ -82,10 +105,10 @@ def test_it_observes_what_the_environment_observes(task: str, tmp_path: Path) ->
     qpos, commands = by_name["qpos"], by_name.pop("commands")
     np.savez(tmp_path / "given.npz", qpos=qpos, qvel=qvel, commands=commands, actions=actions.numpy())
 
-    command = [sys.executable, "-c", STEP, str(SCRIPT), str(tmp_path)]
-    environ = os.environ | {"MUJOCO_GL": os.environ.get("MUJOCO_GL", "egl")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False, env=environ)
-    assert done.returncode == 0, done.stderr
+    assert example.stdin is not None
+    assert example.stdout is not None
+    print(tmp_path, file=example.stdin, flush=True)
+    assert example.stdout.readline() == "0\n", "its traceback is on standard error"
     observed = dict(np.load(tmp_path / "observed.npz"))
     assert observed.keys() == by_name.keys()
     np.testing.assert_allclose(observed["qpos"], by_name["qpos"], rtol=0, atol=1e-4)
