@@ -1,14 +1,16 @@
 """Modules are imported on first use, and Warp finds a folder for its kernels, also where a home cannot be written."""
 
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+import torch
 
-from mjtrain.runtime.deferred_imports import choose_kernel_cache
+from mjtrain.runtime.deferred_imports import DeferredModule, choose_kernel_cache
 from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.doctor.kernels import check_kernel_cache
 from support.machine import patience
@@ -75,6 +77,25 @@ def test_a_training_on_a_cpu_imports_neither_the_compiler_nor_wandb_nor_warp_nor
 @pytest.mark.process
 def test_the_first_use_imports_them_and_repeats_what_tensordict_said_about_its_functions():
     assert run(COMPILE) == ["[2.0, 2.0, 2.0]", "True", "True", "[0.8, 0.8] True", "wandb.sdk True"]
+
+
+@pytest.mark.process
+def test_the_first_use_imports_the_module() -> None:
+    code = """
+import sys, pickle; from mjtrain.runtime.deferred_imports import torch
+copy = pickle.loads(pickle.dumps(torch))
+before = 'torch' in sys.modules
+print(before, copy.ones(2).tolist(), 'torch' in sys.modules)
+"""
+    assert run(code) == ["False [1.0, 1.0] True"]
+
+
+def test_it_gives_what_the_module_has() -> None:
+    deferred = DeferredModule("torch")
+    assert deferred.Tensor is torch.Tensor
+    assert deferred.linalg is torch.linalg
+    assert not hasattr(deferred, "no_such_name")
+    assert pickle.loads(pickle.dumps(deferred)).float32 is torch.float32
 
 
 @pytest.fixture
