@@ -16,6 +16,7 @@ from mjtrain.config import (
     AnyEnvConfig,
     EngineName,
     EnvConfig,
+    ImitationConfig,
     LaunchConfig,
     PlayConfig,
     RunConfig,
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
 
 _MOST_ENVS = 2**31 - 1
 """Both engines count worlds in 32 bits."""
+
+_OF_RANK_0 = ("log_root", "run_name", "logger", "wandb_")
+"""How settings of a run begin that only rank 0 uses: hosts may differ in them."""
 
 
 def train(task: str | Path | TaskConfig, *, launch: LaunchConfig | None = None, **options: Any) -> "TrainResult":
@@ -197,12 +201,17 @@ def _with_copies(request: TrainRequest, run: TrainingRun) -> tuple[TrainConfig, 
 def _describe_for_others(request: TrainRequest) -> str:
     """Return, in lines, what must be the same on every node or rank of a job that something else has started."""
     motions = {name: measure(Path(file))[0] for name, file in request.motions.items()}
-    learner = {"learner": request.params["learner"]}  # first: most of the others follow from it
-    run = {**to_plain(request.config.run), "log_root": ""}  # that of rank 0 is used
-    same = with_digests({**learner, **request.params, "run": run, "motions": motions})
+    agent = request.config.agent
+    algorithm = agent.algorithm
+    if isinstance(algorithm, ImitationConfig) and Path(algorithm.teacher_run).name == WEIGHTS:
+        digest = Path(algorithm.teacher_run).parent.name  # not every host may have the policy in its cache yet
+        agent = replace(agent, algorithm=replace(algorithm, teacher_run=digest))
+    run = {key: value for key, value in to_plain(request.config.run).items() if not key.startswith(_OF_RANK_0)}
+    same = with_digests({**request.params, "agent": to_plain(agent), "run": run, "motions": motions})
     files = list_term_code(request.config.env, task_file(request.config.task))
-    code = [f"the code {label}: {with_digests(path)}" for label, path in sorted(files.items())]
-    return "\n".join([json.dumps(same, indent=1), *code])
+    code = [f"the code {label}, a {with_digests(path)}" for label, path in sorted(files.items())]
+    # The learner comes first because most of the others follow from it.
+    return "\n".join([f"--learner {request.config.learner.name}", json.dumps(same, indent=1), *code])
 
 
 def _train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> "TrainResult":

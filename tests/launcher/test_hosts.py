@@ -206,7 +206,7 @@ def test_a_node_that_was_given_up_hears_of_it() -> None:
     with node_pair() as (server, client):
         given_up = server._clients[1]
         given_up.connection.lost = True
-        assert server._await_clients([], 1.0) == []
+        assert server._await_clients([], Wait(1.0)) == []
         with pytest.raises(ConnectionError, match="closed its connection"):
             client._wait_for("start", "over")
         assert given_up.errors.closed
@@ -221,7 +221,7 @@ def test_a_node_that_calls_again_replaces_the_one_that_was_lost() -> None:
             while not calling.done():
                 server()._accept(0.1)
         with contextlib.closing(calling.result()) as second:
-            server()._await_clients([1], patience(5.0))
+            server()._await_clients([1], Wait(patience(5.0)))
             with pytest.raises(ConnectionError, match="closed its connection"):
                 first._wait_for("start")
             server()._tell("start", restarts=1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.cluster import PYTHON, TASK, TORCHRUN, Cluster
+from support.jobs import Job
 from support.multinode_jobs import check_run, finish, start, train
 
 
@@ -104,15 +105,40 @@ def test_a_rank_that_does_not_connect_is_named(cluster: Cluster, tmp_path: Path)
 RANK = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "zeta", "MASTER_PORT": "5557"}
 
 
-def test_ranks_that_disagree_on_their_number(cluster: Cluster, tmp_path: Path) -> None:
-    jobs = [
-        start(node, tmp_path, PYTHON, *train(), RANK=str(rank), WORLD_SIZE=str(2 + rank), **RANK)
-        for rank, node in enumerate(cluster.nodes)
+def start_apart(cluster: Cluster, folder: Path, ranks: dict[str, dict[str, str]], *flags: str) -> list[Job]:
+    """Start one process per name, in a folder of that name: the first on zeta, and the others on alpha."""
+    for name in ranks:
+        (folder / name).mkdir()
+    return [
+        start(cluster.nodes[min(index, 1)], folder / name, PYTHON, *train(TASK, *flags), **RANK, **environ)
+        for index, (name, environ) in enumerate(ranks.items())
     ]
-    for outcome in finish(jobs):
-        assert outcome.status == 2
-        assert "has WORLD_SIZE=2 and rank 1" in outcome.stderr or "has WORLD_SIZE=3 and rank 0" in outcome.stderr
+
+
+def test_ranks_that_disagree_on_their_number(cluster: Cluster, tmp_path: Path) -> None:
+    """One that is right is told too."""
+    sizes = {"0": "3", "1": "3", "2": "4"}
+    ranks = {f"rank_{rank}": {"RANK": rank, "WORLD_SIZE": size} for rank, size in sizes.items()}
+    for outcome in finish(start_apart(cluster, tmp_path, ranks)):
+        assert outcome.status == 2, outcome.stderr
+        assert "has WORLD_SIZE=3 and rank 2" in outcome.stderr or "has WORLD_SIZE=4 and rank 0" in outcome.stderr
         assert "give all ranks of a job the same number" in outcome.stderr
+
+
+def test_a_rank_that_starts_again_alone(cluster: Cluster, tmp_path: Path) -> None:
+    """The others train with its earlier process."""
+    pair = {name: {"RANK": rank, "WORLD_SIZE": "2"} for name, rank in (("first", "0"), ("second", "1"))}
+    slow = [environ | {"MJTRAIN_TEST_SLOW": "0.2"} for environ in pair.values()]
+    jobs = start_apart(cluster, tmp_path, dict(zip(pair, slow, strict=True)), "--max-iterations", "1000")
+    jobs[0].wait_for("iteration 1/")
+    (late,) = finish(start_apart(cluster, tmp_path, {"late": pair["second"]}, "--connect-timeout-s", "6"))
+    for job in jobs:
+        job.kill(signal.SIGKILL)
+        job.finish(since=0.0)
+    assert late.status == 1
+    words = "rank 0 did not accept this process within {} s{}: a process on host alpha has been rank 1 of this job"
+    assert words.format(5, "") in late.stderr
+    assert words.format(6, " (--connect-timeout-s)") in late.stderr
 
 
 def test_nodes_that_disagree_on_their_number(cluster: Cluster, tmp_path: Path) -> None:
@@ -129,15 +155,8 @@ def test_nodes_that_disagree_on_their_number(cluster: Cluster, tmp_path: Path) -
 
 def test_two_processes_with_the_same_rank(cluster: Cluster, tmp_path: Path) -> None:
     """The first of them is told, and the job waits for the rank that is missing."""
-    environ = {"WORLD_SIZE": "3", **RANK}
-    names = ("first", "second", "third")
-    for name in names:
-        (tmp_path / name).mkdir()
-    command = [PYTHON, *train(TASK, "--connect-timeout-s", "15")]
-    jobs = [
-        start(cluster.nodes[min(index, 1)], tmp_path / name, *command, RANK=str(min(index, 1)), **environ)
-        for index, name in enumerate(names)
-    ]
+    ranks = {name: {"RANK": rank, "WORLD_SIZE": "3"} for name, rank in (("0", "0"), ("1", "1"), ("again", "1"))}
+    jobs = start_apart(cluster, tmp_path, ranks, "--connect-timeout-s", "15")
     leader, *pair = finish(jobs)
     assert leader.status == 1
     assert "rank 2 of 3 did not connect to zeta:5557 within 5 s; waiting for at most 15 s" in leader.stderr
@@ -170,7 +189,7 @@ def test_hosts_with_different_code_or_flags(name: str, local: dict[str, str], cl
     alpha.run("mount", "--bind", str(other), str(task))
     try:
         for said in run_both((), ()):
-            code = r"the code mjtrain_task_a_task\.py: a_task\.py with the digest \w{12}"
+            code = r"the code mjtrain_task_a_task\.py, a \.py file with the digest \w{12}"
             assert re.search(rf"{name} 1 on host alpha asks for {code} and {name} 0 for {code}: give all of them", said)
     finally:
         alpha.run("umount", str(task))

@@ -220,7 +220,7 @@ def test_hosts_may_have_the_same_files_in_other_folders(tmp_path: Path) -> None:
 
     def describe(folder: str, text: str) -> dict[str, Any]:
         (tmp_path / folder).mkdir(exist_ok=True)
-        file = tmp_path / folder / "cartpole.xml"
+        file = tmp_path / folder / f"{folder}.xml"
         file.write_text(text)
         return with_digests(to_plain(replace(env, robot=replace(env.robot, file=str(file)))))
 
@@ -229,7 +229,7 @@ def test_hosts_may_have_the_same_files_in_other_folders(tmp_path: Path) -> None:
     assert first == describe("b", text)
     edited = describe("b", text.replace("0.05", "0.06"))
     assert edited != first
-    assert edited["robot"]["file"].startswith("cartpole.xml with the digest ")
+    assert edited["robot"]["file"].startswith(".xml file with the digest ")
     assert {**edited, "robot": 0} == {**first, "robot": 0}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,8 +31,8 @@ def find_other_line(theirs: str, mine: str, me: str) -> str | None:
     """
     if theirs == mine:
         return None
-    pairs = zip(theirs.splitlines(), mine.splitlines(), strict=False)
-    first = next((pair for pair in pairs if pair[0] != pair[1]), ("something", "something else"))
+    pairs = zip_longest(theirs.splitlines(), mine.splitlines(), fillvalue="nothing")
+    first = next(pair for pair in pairs if pair[0] != pair[1])
     asked = f"asks for {first[0].strip()} and {me} for {first[1].strip()}"
     return printable(f"{asked}: give all of them the same command, variables and files")
 

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import ipaddress
+import math
 import os
 import re
 import socket
@@ -24,11 +25,11 @@ _NOTICE_S = 5.0
 class Wait:
     """A wait for other processes of a job, which ends with an error."""
 
-    def __init__(self, timeout_s: float, flag: str = " (--connect-timeout-s)") -> None:
+    def __init__(self, timeout_s: float, flag: str = " (--connect-timeout-s)", *, announces: bool = True) -> None:
         self._timeout_s = timeout_s
         self._flag = flag
         self._begin_s = time.monotonic()
-        self._notice_s = min(_NOTICE_S, timeout_s)
+        self._notice_s = min(_NOTICE_S, timeout_s) if announces else math.inf
 
     @property
     def left_s(self) -> float:
@@ -36,7 +37,7 @@ class Wait:
         return max(0.0, self._begin_s + self._timeout_s - time.monotonic())
 
     def check(self, explain: Callable[[str], str]) -> None:
-        """Raise a ConnectionError if the time is over, and say once before that what is waited for.
+        """Raise a ConnectionError if the time is over. Before that, announce once what does not happen.
 
         Args:
             explain: Takes "within so many seconds", and returns a sentence with it that says what did not happen.

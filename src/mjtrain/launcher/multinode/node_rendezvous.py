@@ -238,7 +238,7 @@ class NodeRendezvousClient:
                 except (OSError, ValueError, KeyError):
                     wait.check(
                         lambda within: (
-                            f"{self._server} did not take this node in {within}: {TOKEN_VARIABLE} must be "
+                            f"{self._server} did not accept this node {within}: {TOKEN_VARIABLE} must be "
                             "the same on every node, and each node rank must be used once"
                         )
                     )

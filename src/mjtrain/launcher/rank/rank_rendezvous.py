@@ -70,6 +70,7 @@ class RankRendezvous:
             serves=external.rank == 0 and not external.served,
             for_others=external.world_size > external.local_world_size,
             what=f"the master of this job ({external.source})",
+            announces=external.local_rank == 0,
         )
         self._memory = PrefixStore(f"mjtrain/{_count}", root)
         _count += 1
@@ -205,19 +206,26 @@ class RankRendezvous:
             time.sleep(_LOOK_INTERVAL_S)
 
     def _check_place(self, token: str) -> None:
-        """Raise a RequestError if rank 0 expects another number of ranks, or another process is the same rank."""
+        """Raise a RequestError if a rank expects another number of ranks, or another process is the same rank."""
         rank, world_size = self._external.rank, self._external.world_size
+        if self._memory.check(["refusal"]):
+            raise RequestError(self._memory.get("refusal").decode())
         ranks = range(world_size) if self.leads else (0, rank)
         for other, entry in zip(ranks, self._read_tokens(ranks), strict=True):
             if entry is not None and entry[3] != world_size:
-                if self.leads:
-                    time.sleep(_PEER_WAIT_S)
-                raise RequestError(
+                refusal = (
                     f"rank {rank} on host {socket.gethostname()} has WORLD_SIZE={world_size} and rank {other} on host "
                     f"{entry[1]} has {entry[3]}: give all ranks of a job the same number"
                 )
+                if self.leads:
+                    self._memory.set("refusal", refusal)
+                    time.sleep(_PEER_WAIT_S)  # the store ends with this process
+                raise RequestError(refusal)
             if other == rank and entry is not None and entry[0] != token:
-                raise RequestError(_explain_rival(rank, entry[1]))
+                raise RequestError(
+                    f"RANK={rank}: another process, on host {entry[1]}, has the same rank; start each rank of a job "
+                    "once"
+                )
 
     def _read_tokens(self, ranks: Iterable[int]) -> list[Any]:
         """Return what ranks have left in the store; None for one that has not connected."""
@@ -227,7 +235,10 @@ class RankRendezvous:
     def _explain_absence(self, rival: str, within: str) -> str:
         external = self._external
         if rival:
-            return f"rank 0 did not take this process in {within}; {_explain_rival(external.rank, rival)}"
+            return (
+                f"rank 0 did not accept this process {within}: a process on host {rival} has been rank {external.rank} "
+                "of this job; start each rank once, and all of them again after a failure"
+            )
         tokens = self._read_tokens(range(external.world_size))
         absent = [str(rank) for rank, token in enumerate(tokens) if token is None]
         ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)}" if absent else "some ranks"
@@ -235,12 +246,8 @@ class RankRendezvous:
         return f"{ranks} of {external.world_size} did not connect to {place} {within}"
 
 
-def _explain_rival(rank: int, host: str) -> str:
-    return f"RANK={rank}: another process, on host {host}, has the same rank; start each rank of a job once"
-
-
 def _open_store(
-    master: tuple[str, int], timeout_s: float, *, serves: bool, for_others: bool, what: str
+    master: tuple[str, int], timeout_s: float, *, serves: bool, for_others: bool, what: str, announces: bool = False
 ) -> "tuple[Store, str]":
     """Open a store, which this rank serves or another one; return it with the address at which this rank sees it."""
     from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
@@ -255,7 +262,7 @@ def _open_store(
         )
         return store, address
     # A plain connection first: torch's own attempts write pages to standard error for each that fails.
-    with connect_to(*master, Wait(timeout_s), what=what) as probe:
+    with connect_to(*master, Wait(timeout_s, announces=announces), what=what) as probe:
         try:
             address = probe.getpeername()[0]
         except OSError as error:

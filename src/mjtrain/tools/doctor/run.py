@@ -187,7 +187,7 @@ def _check_ranks(question: Question, hosts: Hosts) -> bool:
     report = {"facts": hosts.facts, "findings": [asdict(finding) for finding in hosts.findings]}
     task = (question.log_root, not hosts.failed("log root", "disk space"), report if plan.external else None)
     try:
-        group = rendezvous(plan, f"doctor\n{question.log_root}")
+        group = rendezvous(plan, "doctor")
         preload = ("mjtrain.learning.collectives",)  # imports torch
         found = run_plan(LaunchRequest(plan=plan, fn=measure_ranks, args=task, preload=preload), group)
     except Exception as error:
