@@ -31,7 +31,7 @@ from mjtrain.deployment.packets import PacketError, UdpRobot, decode_targets, en
 from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.run_policy import SimulatedProcess
-from mjtrain.deployment.steering import Commands
+from mjtrain.deployment.steering import APPROACH, Commands
 from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.robot import save_model
@@ -425,7 +425,7 @@ def test_an_older_export_with_a_base_is_to_be_exported_again() -> None:
             {**METADATA, "actions": [{**METADATA["actions"][0], "kp": None}]},
             r"actions\[0\]\.kp: is None; give a number",
         ),
-        ({**METADATA, "default_pose": {}}, r"actions\[0\]\.joint: knee has not one number in default_pose"),
+        ({**METADATA, "default_pose": {}}, r"actions\[0\]\.joint: default_pose must have one number for knee"),
         ({**METADATA, "observations": [_term("joint_pos", 1, {})]}, r"columns: is \[1, 2\]; it must begin at 0"),
         ({**METADATA, "commands": {"to": {"size": 3, "rest": [0.0]}}}, r"to\.rest: has 1 values, and size is 3"),
     ],
@@ -447,10 +447,19 @@ def test_whole_numbers_are_accepted_as_numbers(tmp_path: Path) -> None:
 
 def test_values_of_wrong_kinds_are_refused_in_one_line_or_make_a_controller() -> None:
     errors = {"off": {"func": "mjtrain.mdp.targets:joint_distance", "params": {"command": "goal"}, "settling_s": 1.0}}
-    rest = {"size": 1, "columns": ["x"], "rest": [0.0], "controls": {"x": [-1.0, 1.0]}, "refine": None}
-    goal = {**_term("command", 2, {"command": "goal"}), "clip": [-5.0, 5.0], "noise": 0.1}
+    shape = {"size": 3, "columns": ["x", "y", "turn"], "rest": [0.0, 0.0, 0.0], "controls": {"x": [-1.0, np.inf]}}
+    change = {"refine": APPROACH, "refine_params": {"acceleration": 1.0, "turn_acceleration": 2.0}}
+    goal = {**_term("command", 2, {"command": "goal"}), "columns": [2, 5], "clip": [-5.0, 5.0], "noise": 0.1}
     complete = {**METADATA, "observations": [*METADATA["observations"], goal], "ground": "flat"}
-    complete["commands"] = {"goal": {**rest, "errors": errors}}
+    complete["commands"] = {"goal": {**shape, **change, "errors": errors}}
+    knee = METADATA["actions"][0]
+    complete["actions"] = [
+        {**knee, "relative": False, "gear": 1.0, "ctrl_index": 0},
+        {**knee, "actuator": "servo", "formula": "limited", "stall_torque": 2.0},
+        {**knee, "actuator": "hook", "joint": None, "formula": "none", "why": "x", "held_controls": [None, 0.1]},
+    ]
+    complete["sensors"] = {"up": {"type": "framezaxis", "object": "torso", "reference": None, "on_base": True}}
+    check(complete, "policy.onnx")
     wrong = [..., None, "x", True, -1, 0.5, float("nan"), float("inf"), [], ["x"], [[1]], {}, {"x": 1}]
     here = {"knee": np.zeros(1)}
     readings = Readings(positions=here, velocities=here, sensors={"up": np.array([0.0, 0.0, 1.0])})
@@ -458,11 +467,12 @@ def test_values_of_wrong_kinds_are_refused_in_one_line_or_make_a_controller() ->
     for damaged in (damaged for value in wrong for damaged in _damage(complete, value)):
         try:
             check(damaged, "policy.onnx")
-            commands = Commands(damaged, (0.1,))
+            commands = Commands(damaged, (0.1, 0.0, 0.0))
             make_observer(damaged, readings, commands.current)
         except RequestError as error:
             refused.append(str(error))
             continue
+        commands.advance(1)
         actuation = Actuation(damaged, 0.5)
         actuation.apply(np.zeros(len(damaged["actions"])))
         actuation.stand(readings, 0.5)

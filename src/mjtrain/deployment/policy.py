@@ -11,7 +11,6 @@ from mjtrain.config.limits import (
     AT_LEAST_0,
     AT_LEAST_1,
     FINITE,
-    Bounds,
     Ordered,
     Positive,
     find_type_problems,
@@ -51,14 +50,18 @@ _ROWS: _Fields = {
         "clip": Annotated[tuple[float, float], Ordered()],
         "control_range": _Interval,
         "formula": Literal["linear", "limited", "none"],
-        **{f"{name}?": _Interval for name in ("torque_range", "joint_torque_range")},
-        **{"relative?": bool, "gear?": _Finite, "ctrl_index?": Annotated[int, AT_LEAST_0]},
+        "torque_range?": _Interval,
+        "joint_torque_range?": _Interval,
+        "relative?": bool,
+        "gear?": _Finite,
+        "ctrl_index?": Annotated[int, AT_LEAST_0],
+        "base?": str,
     },
     "commands?": {
         "size?": Annotated[int, AT_LEAST_1],
         "columns?": tuple[str, ...] | None,
         "rest?": tuple[_Finite, ...] | None,
-        "controls?": dict[str, Bounds] | None,
+        "controls?": dict[str, Annotated[tuple[float, float], Ordered()]] | None,
         "refine?": str | None,
         "errors?": dict[str, dict[str, Any]],
     },
@@ -77,7 +80,7 @@ _BY_FORMULA: dict[str, _Fields] = {
     "limited": {**_GAINS, "stall_torque": _Finite},
     "none": {"why": str, "held_controls?": tuple[_Finite | None, ...]},
 }
-"""What an action has beside, by its formula."""
+"""What an action has in addition, by its formula."""
 
 _ERROR: _Fields = {"func": str, "params": dict[str, Any], "settling_s": _Finite}
 _APPROACH: _Fields = {"acceleration": Positive, "turn_acceleration": Positive}
@@ -136,17 +139,18 @@ def check(metadata: dict[str, Any], name: str) -> None:
 
 
 def _parse_int(text: str) -> float:
+    """Read a number with many digits as one that numpy can convert, or as infinite."""
     return int(text) if len(text) < 20 else float(text)
 
 
 def _find_problems(metadata: dict[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the kinds of values, and then with values that do not fit each other, by their paths."""
     yield from _compare(metadata, _METADATA, "")
-    for key, fields in _ROWS.items():
-        key, is_optional = key.removesuffix("?"), key.endswith("?")
-        rows = metadata.get(key, {} if is_optional else None)
-        if key not in metadata and is_optional:
+    for field, fields in _ROWS.items():
+        key = field.removesuffix("?")
+        if key != field and key not in metadata:
             continue
+        rows = metadata.get(key)
         if not isinstance(rows, list if key in _LISTS else dict):
             yield f"{key}: is {show(rows)}; give {'a list' if key in _LISTS else 'a mapping'}"
             return
@@ -178,13 +182,18 @@ def _find_misfits(metadata: dict[str, Any]) -> Iterator[str]:
     for place, term in _list_rows("observations", metadata["observations"]):
         (begin, stop), history = term["columns"], term["history"]
         if begin != end or stop <= begin or (stop - begin) % history:
-            yield f"{place}.columns: is [{begin}, {stop}]; it must begin at {end}, with {history} equal parts (history)"
+            wanted = f"it must begin at {end}, and its width must be a multiple of {history} (history)"
+            yield f"{place}.columns: is [{begin}, {stop}]; {wanted}"
         end = stop
-        yield from _compare(term["params"], _PARAMS if term["func"] in TERMS else {"command?": str}, f"{place}.params")
+        fields = _PARAMS if term["func"] in TERMS else {"command?": str | None}
+        yield from _compare(term["params"], fields, f"{place}.params")
     for place, row in _list_rows("actions", metadata["actions"]):
         yield from _compare(row, _BY_FORMULA[row["formula"]], place)
         if row["formula"] != "none" and len(metadata["default_pose"].get(row["joint"], ())) != 1:
-            yield f"{place}.joint: {row['joint']} has not one number in default_pose"
+            yield f"{place}.joint: default_pose must have one number for {row['joint']}"
+        outputs = [other["actuator"] for other in metadata["actions"]].count(row["actuator"])
+        if (held := row.get("held_controls")) is not None and held.count(None) != outputs:
+            yield f"{place}.held_controls: must have null {outputs} times, for the outputs of {row['actuator']}"
     for place, entry in _list_rows("commands", metadata.get("commands", {})):
         for name, error in entry.get("errors", {}).items():
             yield from _compare(error, _ERROR, f"{place}.errors.{name}")

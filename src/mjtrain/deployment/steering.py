@@ -177,7 +177,8 @@ class Commands:
             values: As the metadata describes; none for zero where that means to stand or to stay.
             operator: Who steers the command from then on; None for nobody.
         """
-        names = [term["params"]["command"] for term in metadata["observations"] if "command" in term.get("params", {})]
+        read = [term.get("params", {}).get("command") for term in metadata["observations"]]
+        names = [name for name in read if name is not None]
         described, at = metadata.get("commands", {}), 0
         self._described = {name: described.get(name, {}) for name in dict.fromkeys(names)}
         self._period_s = metadata["control_period_s"]

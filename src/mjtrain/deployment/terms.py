@@ -273,7 +273,8 @@ def compute(functions: Mapping[str, Term], row: dict[str, Any], scene: Scene) ->
         raise
     except (LookupError, TypeError, ValueError, re.error) as error:
         raise RequestError(
-            f"params of {row['func']} in the metadata do not fit it ({summarise(error)}); export the run again"
+            f"{row['func']}: its params in the metadata, or what the robot reports for it, do not fit "
+            f"({summarise(error)})"
         ) from error
 
 
