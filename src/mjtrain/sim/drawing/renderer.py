@@ -115,7 +115,11 @@ class VideoRenderer:
         return done
 
     def finish(self, timeout_s: float, beat: Callable[[], None] = lambda: None) -> list[Video]:
-        """Wait for all queued clips; return the videos that were finished since the last `poll`."""
+        """Wait for all queued clips; return the videos that were finished since the last `poll`.
+
+        Raises:
+            RenderError: The process cannot render, or takes too long.
+        """
         done = []
         deadline = time.monotonic() + timeout_s
         while True:

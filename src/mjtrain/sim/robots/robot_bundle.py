@@ -54,6 +54,9 @@ def bundle_robot(robot: Path) -> dict[str, bytes]:
         Content by relative path. The first one is the MJCF file itself under its own name, with all includes merged and
         without comments; the others are what it refers to. Equal robots give equal bundles, and a bundle that was
         written to a folder gives itself again.
+
+    Raises:
+        RobotBundleError: A file is missing, or this is not a MJCF.
     """
     assets: dict[str, bytes] = {}
     merged = _merge(robot.absolute(), assets)
@@ -61,7 +64,11 @@ def bundle_robot(robot: Path) -> dict[str, bytes]:
 
 
 def bundle_built_robot(robot: RobotConfig) -> dict[str, bytes]:
-    """Collect the files of a robot that a function builds, as `bundle_robot` does for one in a file."""
+    """Collect the files of a robot that a function builds, as `bundle_robot` does for one in a file.
+
+    Raises:
+        RobotBundleError: A file that the robot needs cannot be found.
+    """
     from mjtrain.sim.robots.model import open_robot  # imports MuJoCo
 
     spec = open_robot(robot)

@@ -74,7 +74,11 @@ class CheckpointHook(Hook):
                     self._uploader.submit_best(checkpoint_path(run_dir, best.iteration))
 
     def after_iteration(self, result: IterationResult) -> None:
-        """Save, if it is due (collective), and report finished uploads; pause then if the launcher asked for it."""
+        """Save, if it is due (collective), and report finished uploads; pause then if the launcher asked for it.
+
+        Raises:
+            RuntimeError: The last iteration could not be saved.
+        """
         context = self._context
         if context.is_save_due(result):
             heartbeat.beat("save")
@@ -87,7 +91,11 @@ class CheckpointHook(Hook):
             self._tell(self._uploader.poll_events())
 
     def finish(self) -> None:
-        """Wait for the last upload, at most --checkpoint-flush-s, and report it."""
+        """Wait for the last upload, at most --checkpoint-flush-s, and report it.
+
+        Raises:
+            RuntimeError: The last checkpoint, or the best one, is not in the storage, and no signal ended the run.
+        """
         if self._uploader is None:
             return
         self._tell(self._uploader.flush(self._context.config.run.checkpoint_flush_s))
@@ -212,7 +220,11 @@ class NanHook(Hook):
         self._folder = context.run_dir / "nan"
 
     def after_iteration(self, result: IterationResult) -> None:
-        """Dump and count; collective when too many worlds broke, which all ranks know from the metrics."""
+        """Dump and count; collective when too many worlds broke, which all ranks know from the metrics.
+
+        Raises:
+            FloatingPointError: See `check_nan_resets`; the same on all ranks.
+        """
         if result.metrics["nan_resets"]:
             cause = self._context.env.explain_broken_worlds()
             problem = self._dump(f"iteration_{result.iteration}_rank_{self._context.rank_context.rank}")
