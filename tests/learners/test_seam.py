@@ -1,7 +1,6 @@
 """A learner that another package brings has all that RSL-RL has; and what is said where one does not fit."""
 
 import importlib
-import json
 import re
 import sys
 from dataclasses import replace
@@ -18,18 +17,13 @@ from mjtrain.config import LearnerConfig
 from mjtrain.learning import Algorithm, Policy, TrainingLoop
 from mjtrain.learning.library import check_learner, find_library, make_learner
 from mjtrain.runtime.errors import RequestError
+from support.resuming import read_rows
 
 TASK = "Cartpole-Balance"
 CPU = mjtrain.LaunchConfig(gpu_ids=None)
 SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger", "none")
-TIMES = ("env_steps_per_second", "collect_time_s", "learn_time_s", "wait_time_s")
 
 pytestmark = pytest.mark.usefixtures("third_party", "no_gpu")
-
-
-def rows(run_dir: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [{key: row[key] for key in row if key not in TIMES} for row in lines if "event" not in row]
 
 
 def test_it_trains_resumes_plays_and_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,9 +42,9 @@ def test_it_trains_resumes_plays_and_exports(tmp_path: Path, capsys: pytest.Capt
     stopped = go("stopped", 2, learner="linear", learner_config=str(settings))
     again = go("stopped", 4, resume=str(stopped), learner_config=str(settings))  # its learner need not be named again
     assert again == stopped
-    assert rows(straight) == rows(stopped)
-    assert rows(straight)[-1]["learning_rate"] == 0.02
-    assert {"mean_reward", "loss/surrogate", "kl", "action_std", "reward/upright"} <= set(rows(straight)[-1])
+    assert read_rows(straight) == read_rows(stopped)
+    assert read_rows(straight)[-1]["learning_rate"] == 0.02
+    assert {"mean_reward", "loss/surrogate", "kl", "action_std", "reward/upright"} <= set(read_rows(straight)[-1])
     assert yaml.safe_load((straight / "params" / "learner.yaml").read_text()) == {
         "name": "linear",
         "settings": {"rate": 0.02},
@@ -76,7 +70,7 @@ def test_two_ranks_stay_the_same(tmp_path: Path) -> None:
     words = ["--num-workers", "2", "--drift-check-interval", "1", "--max-iterations", "3", "--learner", "linear"]
     train([*SMALL, *words, "--log-root", str(tmp_path)])
     (run_dir,) = (tmp_path / "cartpole_balance").iterdir()
-    assert rows(run_dir)[-1]["world_size"] == 2
+    assert read_rows(run_dir)[-1]["world_size"] == 2
 
 
 @pytest.mark.parametrize(

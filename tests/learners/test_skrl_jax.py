@@ -24,7 +24,6 @@ from mjtrain_learners.skrl_on_jax import LIBRARY, has_cuda, start_skrl
 from support.resuming import assert_same, read_rows
 
 CPU = LaunchConfig(gpu_ids=None)
-SMALL = ("Cartpole-Balance", "--gpu-ids", "None", "--num-envs", "8", "--logger", "none")
 SKRL = LearnerConfig(name="skrl_jax")
 
 pytestmark = pytest.mark.usefixtures("no_gpu")

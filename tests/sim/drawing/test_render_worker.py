@@ -1,5 +1,4 @@
 import os
-import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from mjtrain.sim.drawing.scene import crop_ground, make_scene
 from mjtrain.sim.drawing.video import Clip
 from mjtrain.sim.robots.model import load_model, robot_only
 from mjtrain.sim.robots.robot import save_model
+from support.frozen import full_disk
 from support.machine import patience
 from support.scenes import load_hanging
 from support.videos import decode, needs_drawing
@@ -98,13 +98,8 @@ def test_a_full_disk_is_said_and_leaves_no_model(tmp_path: Path, monkeypatch: py
     with pytest.raises(OSError, match="No space left"):
         save_model(config, Path("/dev/full"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            FrameRenderer(config)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with full_disk(1000), pytest.raises(OSError, match="File too large"):
+        FrameRenderer(config)
     assert not list(tmp_path.iterdir())
 
 

@@ -51,7 +51,6 @@ from mjtrain.mdp import (
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import robot_only
 from mjtrain.sim.robots.plausibility import Plausibility, Starts
-from mjtrain.training.preflight import dry_step
 from mjtrain.training.preflight.dry_step import check_task
 from support.scenes import HANGING
 
@@ -909,10 +908,10 @@ def test_what_no_task_can_mean_is_refused(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", DOUBTFUL)
-def test_what_is_probably_not_meant_is_a_warning(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_probably_not_meant_is_a_warning(what: str, request: pytest.FixtureRequest) -> None:
     config, change, words = DOUBTFUL[what]
-    if what not in SEEN_WHILE_MOVING:  # the trial is most of a check's time
-        monkeypatch.setattr(dry_step, "NUM_STEPS", 2)
+    if what not in SEEN_WHILE_MOVING:
+        request.getfixturevalue("short_trial")
     said = check_task(change(config)).warnings
     assert any(re.search(words, line) for line in said), said
 
