@@ -207,7 +207,8 @@ def _describe_for_others(request: TrainRequest) -> str:
         digest = Path(algorithm.teacher_run).parent.name  # not every host may have the policy in its cache yet
         agent = replace(agent, algorithm=replace(algorithm, teacher_run=digest))
     run = {key: value for key, value in to_plain(request.config.run).items() if not key.startswith(_OF_RANK_0)}
-    same = with_digests({**request.params, "agent": to_plain(agent), "run": run, "motions": motions})
+    env = with_digests(request.params["env"])  # all need these files; only rank 0 needs those of the run and the agent
+    same = {**request.params, "env": env, "agent": to_plain(agent), "run": run, "motions": motions}
     files = list_term_code(request.config.env, task_file(request.config.task))
     code = [f"the code {label}, a {with_digests(path)}" for label, path in sorted(files.items())]
     # The learner comes first because most of the others follow from it.

@@ -195,7 +195,9 @@ class RankRendezvous:
                     store.set("session", json.dumps([session, entries]))
             elif store.check(["session"]):
                 session, entries = json.loads(store.get("session"))
-                if len(entries) != world_size or entries[rank][0] != token:
+                if len(entries) != world_size:
+                    session = ""
+                elif entries[rank][0] != token:
                     session, rival = "", "" if self._external.served else entries[rank][1]
             if session:
                 store.set(f"agreed/{session}/{rank}", "")
