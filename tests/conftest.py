@@ -193,9 +193,9 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def short_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """End the trial with random actions after two env steps; for tests of what is found before it, or after.
+    """End the trial with random actions after two env steps; for tests of what is found before or after it.
 
-    It is most of what a check of a task takes.
+    The trial takes most of the time of a check.
     """
     from mjtrain.training.preflight import dry_step
 

@@ -21,6 +21,7 @@ from mjtrain import api
 from mjtrain.api import make_train_config
 from mjtrain.cli import play as play_command
 from mjtrain.env.catalog import load_task
+from mjtrain.launcher.base import find_other_line
 from mjtrain.mdp import Env, reward
 from mjtrain.runs import trained_run as kept_functions
 from mjtrain.runtime.errors import RequestError
@@ -405,6 +406,28 @@ def test_a_warning_about_a_model_is_told_once(before: str, after: str, words: st
     with pytest.warns(UserWarning, match=words) as told:
         mjtrain.train(replace(task, env=env), num_envs=4, max_iterations=1, log_root=tmp_path, launch=CPU)
     assert len(told) == 1, [str(warning.message) for warning in told]
+
+
+def test_hosts_of_a_job_may_differ_in_what_rank_0_decides(tmp_path: Path) -> None:
+    """In where it puts the run and reads weights, and not in what is learned."""
+    request = resolve_training(make_train_config("Cartpole-Balance", num_envs=4, log_root=str(tmp_path)), CPU)
+
+    def describe(**changes: Any) -> str:
+        return api._describe_for_others(
+            replace(request, config=replace(request.config, run=replace(request.config.run, **changes)))
+        )
+
+    places = {"log_root": "/b", "run_name": "b", "logger": "none", "load": "/b/model_4.pt", "wandb_name": "b"}
+    assert describe(**places) == describe()
+    other = describe(stop_when=("mean_reward > 1",))
+    assert find_other_line(other, describe(), "rank 0") is not None
+
+
+def test_what_only_one_host_lists_is_named() -> None:
+    assert find_other_line("a", "a", "node 0") is None
+    advice = "start all of them with the same command, variables and files"
+    assert find_other_line("a\nb", "a", "node 0") == f"asks for b and node 0 for nothing: {advice}"
+    assert find_other_line('"a": 3,', '"a": 4,', "rank 0") == f'asks for "a": 3 and rank 0 for "a": 4: {advice}'
 
 
 def test_launch_says_what_it_takes() -> None:

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 _MOST_ENVS = 2**31 - 1
 """Both engines count worlds in 32 bits."""
 
-_OF_RANK_0 = ("log_root", "run_name", "logger", "wandb_")
-"""How settings of a run begin that only rank 0 uses: hosts may differ in them."""
+_MAY_DIFFER = ("log_root", "run_name", "resume", "load", "teacher", "motion", "learner_config", "logger", "wandb_")
+"""Prefixes of settings of a run that may differ between hosts: rank 0's are used, or what they name is compared."""
 
 
 def train(task: str | Path | TaskConfig, *, launch: LaunchConfig | None = None, **options: Any) -> "TrainResult":
@@ -203,14 +203,14 @@ def _describe_for_others(request: TrainRequest) -> str:
     motions = {name: measure(Path(file))[0] for name, file in request.motions.items()}
     agent = request.config.agent
     algorithm = agent.algorithm
-    if isinstance(algorithm, ImitationConfig) and Path(algorithm.teacher_run).name == WEIGHTS:
-        digest = Path(algorithm.teacher_run).parent.name  # not every host may have the policy in its cache yet
-        agent = replace(agent, algorithm=replace(algorithm, teacher_run=digest))
-    run = {key: value for key, value in to_plain(request.config.run).items() if not key.startswith(_OF_RANK_0)}
-    env = with_digests(request.params["env"])  # all need these files; only rank 0 needs those of the run and the agent
+    if isinstance(algorithm, ImitationConfig):  # below the log root, or a cache in which it may not be yet
+        place = "/".join(Path(algorithm.teacher_run).parts[-2:])
+        agent = replace(agent, algorithm=replace(algorithm, teacher_run=place))
+    run = {key: value for key, value in to_plain(request.config.run).items() if not key.startswith(_MAY_DIFFER)}
+    env = with_digests(request.params["env"])
     same = {**request.params, "env": env, "agent": to_plain(agent), "run": run, "motions": motions}
     files = list_term_code(request.config.env, task_file(request.config.task))
-    code = [f"the code {label}, a {with_digests(path)}" for label, path in sorted(files.items())]
+    code = [f"the code {label}: {with_digests(path)}" for label, path in sorted(files.items())]
     # The learner comes first because most of the others follow from it.
     return "\n".join([f"--learner {request.config.learner.name}", json.dumps(same, indent=1), *code])
 

@@ -427,7 +427,7 @@ def test_an_older_export_with_a_base_is_to_be_exported_again() -> None:
         ),
         ({**METADATA, "default_pose": {}}, r"actions\[0\]\.joint: default_pose must have one number for knee"),
         ({**METADATA, "observations": [_term("joint_pos", 1, {})]}, r"columns: is \[1, 2\]; it must begin at 0"),
-        ({**METADATA, "commands": {"to": {"size": 3, "rest": [0.0]}}}, r"to\.rest: has 1 values, and size is 3"),
+        ({**METADATA, "commands": {"to": {"size": 3, "rest": [0.0]}}}, r"to\.rest: has 1 values, but size is 3"),
     ],
 )
 def test_damaged_metadata_is_named(metadata: Any, words: str, tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_hosts_may_have_the_same_files_in_other_folders(tmp_path: Path) -> None:
     assert first == describe("b", text)
     edited = describe("b", text.replace("0.05", "0.06"))
     assert edited != first
-    assert edited["robot"]["file"].startswith(".xml file with the digest ")
+    assert edited["robot"]["file"].startswith("*.xml with the digest ")
     assert {**edited, "robot": 0} == {**first, "robot": 0}
 
 

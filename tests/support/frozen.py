@@ -53,7 +53,7 @@ def dead_file_system(place: Path) -> Iterator[None]:
 
 @contextmanager
 def full_disk(room: int = 1) -> Iterator[None]:
-    """Let no file of this process grow beyond some bytes, as on a disk that is full by then."""
+    """Let no file of this process grow beyond some bytes, as if the disk were full."""
     before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
     try:

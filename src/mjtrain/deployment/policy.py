@@ -11,6 +11,7 @@ from mjtrain.config.limits import (
     AT_LEAST_0,
     AT_LEAST_1,
     FINITE,
+    NONZERO,
     Ordered,
     Positive,
     find_type_problems,
@@ -27,6 +28,7 @@ FORMATS = (3,)
 """Formats of the metadata that can be read."""
 
 _Finite = Annotated[float, FINITE]
+_Nonzero = Annotated[float, NONZERO]
 _Interval = Annotated[tuple[float, float] | None, Ordered()]
 _Fields = dict[str, Any]
 
@@ -53,7 +55,6 @@ _ROWS: _Fields = {
         "torque_range?": _Interval,
         "joint_torque_range?": _Interval,
         "relative?": bool,
-        "gear?": _Finite,
         "ctrl_index?": Annotated[int, AT_LEAST_0],
         "base?": str,
     },
@@ -69,18 +70,18 @@ _ROWS: _Fields = {
     "sensors?": {"type": str, "object": str | None, "reference": str | None, "on_base?": bool},
     "images?": {"input": str},
 }
-"""Fields of the metadata, and of the rows of its lists and mappings; "?": an export may lack it."""
+"""Fields of the metadata, and of the rows of its lists and mappings. A name that ends in "?" is optional."""
 
 _PARAMS: _Fields = {"command?": str, "joint?": str, "joints?": tuple[str, ...], "sensors?": tuple[str, ...]}
 _LISTS = ("observations", "actions", "images")
 
-_GAINS: _Fields = {"joint": str, **dict.fromkeys(("gain", "bias", "kp", "kd"), _Finite)}
+_GAINS: _Fields = {"joint": str, "gear?": _Nonzero, **dict.fromkeys(("gain", "bias", "kp", "kd"), _Finite)}
 _BY_FORMULA: dict[str, _Fields] = {
     "linear": _GAINS,
     "limited": {**_GAINS, "stall_torque": _Finite},
     "none": {"why": str, "held_controls?": tuple[_Finite | None, ...]},
 }
-"""What an action has in addition, by its formula."""
+"""Additional fields of an action, by its formula."""
 
 _ERROR: _Fields = {"func": str, "params": dict[str, Any], "settling_s": _Finite}
 _APPROACH: _Fields = {"acceleration": Positive, "turn_acceleration": Positive}
@@ -144,7 +145,7 @@ def _parse_int(text: str) -> float:
 
 
 def _find_problems(metadata: dict[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the kinds of values, and then with values that do not fit each other, by their paths."""
+    """Yield each problem with its path: first values of wrong types, then values that contradict each other."""
     yield from _compare(metadata, _METADATA, "")
     for field, fields in _ROWS.items():
         key = field.removesuffix("?")
@@ -193,7 +194,7 @@ def _find_misfits(metadata: dict[str, Any]) -> Iterator[str]:
             yield f"{place}.joint: default_pose must have one number for {row['joint']}"
         outputs = [other["actuator"] for other in metadata["actions"]].count(row["actuator"])
         if (held := row.get("held_controls")) is not None and held.count(None) != outputs:
-            yield f"{place}.held_controls: must have null {outputs} times, for the outputs of {row['actuator']}"
+            yield f"{place}.held_controls: must contain {outputs} null, one for each output of {row['actuator']}"
     for place, entry in _list_rows("commands", metadata.get("commands", {})):
         for name, error in entry.get("errors", {}).items():
             yield from _compare(error, _ERROR, f"{place}.errors.{name}")
@@ -201,7 +202,7 @@ def _find_misfits(metadata: dict[str, Any]) -> Iterator[str]:
             yield from _compare(entry.get("refine_params"), _APPROACH, f"{place}.refine_params")
         for key in ("columns", "rest"):
             if entry.get(key) is not None and len(entry[key]) != entry.get("size"):
-                yield f"{place}.{key}: has {len(entry[key])} values, and size is {entry.get('size')}"
+                yield f"{place}.{key}: has {len(entry[key])} values, but size is {entry.get('size')}"
 
 
 def find_policy(place: str) -> Path:

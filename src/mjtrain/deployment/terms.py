@@ -273,7 +273,7 @@ def compute(functions: Mapping[str, Term], row: dict[str, Any], scene: Scene) ->
         raise
     except (LookupError, TypeError, ValueError, re.error) as error:
         raise RequestError(
-            f"{row['func']}: its params in the metadata, or what the robot reports for it, do not fit "
+            f"{row['func']}: its params in the metadata, or the robot's readings, do not fit this term "
             f"({summarise(error)})"
         ) from error
 

@@ -32,9 +32,9 @@ def find_other_line(theirs: str, mine: str, me: str) -> str | None:
     if theirs == mine:
         return None
     pairs = zip_longest(theirs.splitlines(), mine.splitlines(), fillvalue="nothing")
-    first = next(pair for pair in pairs if pair[0] != pair[1])
-    asked = f"asks for {first[0].strip()} and {me} for {first[1].strip()}"
-    return printable(f"{asked}: give all of them the same command, variables and files")
+    theirs, mine = next((pair for pair in pairs if pair[0] != pair[1]), ("something", "something else"))
+    asked = f"asks for {theirs.strip().rstrip(',')} and {me} for {mine.strip().rstrip(',')}"
+    return printable(f"{asked}: start all of them with the same command, variables and files")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,7 @@ def find_other_shape(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torc
 
 
 def find_other_moment(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> str | None:
-    """Describe a tensor in an optimiser's saved state whose shape differs from its parameter's; None without one.
+    """Describe a tensor in an optimiser's saved state whose shape differs from its parameter's; None if all match.
 
     For optimisers whose moments have the shapes of the parameters, such as Adam and SGD. Torch compares neither shapes
     nor types when it loads a state. The first step then fails, or reads beyond the end.
@@ -97,7 +97,7 @@ def find_other_moment(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
                 raise ValueError(f"{name} of {what} {index} is {show(value)}, not a tensor or a number")
     for index, name, value in moments:
         if isinstance(value, torch.Tensor) and value.ndim and value.shape != shapes.get(index):
-            here = tuple(shapes[index]) if index in shapes else "missing"
+            here = tuple(shapes[index]) if index in shapes else "the parameter is missing"
             return f"{name} of parameter {index} has shape {tuple(value.shape)} in the checkpoint and {here} here"
     return None
 

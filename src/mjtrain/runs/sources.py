@@ -64,13 +64,13 @@ def measure(path: Path) -> tuple[str, int]:
 
 
 def with_digests(value: Any) -> Any:
-    """Replace each absolute path of a file in plain values by its digest: the path may differ between hosts."""
+    """Replace each absolute file path in plain values by the file's digest: paths may differ between hosts."""
     if isinstance(value, dict):
         return {name: with_digests(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [with_digests(part) for part in value]
     if isinstance(value, str) and value.startswith("/") and _kind_of(Path(value)) == stat.S_IFREG:
-        return f"{Path(value).suffix} file with the digest {measure(Path(value))[0].removeprefix(_PART)[:12]}"
+        return f"*{Path(value).suffix} with the digest {measure(Path(value))[0].removeprefix(_PART)[:12]}"
     return value
 
 

@@ -37,10 +37,10 @@ class Wait:
         return max(0.0, self._begin_s + self._timeout_s - time.monotonic())
 
     def check(self, explain: Callable[[str], str]) -> None:
-        """Raise a ConnectionError if the time is over. Before that, announce once what does not happen.
+        """Raise a ConnectionError if the time is over. Before that, announce once what has not happened yet.
 
         Args:
-            explain: Takes "within so many seconds", and returns a sentence with it that says what did not happen.
+            explain: Takes a phrase such as "within 5 s", and returns a sentence with it that says what did not happen.
         """
         limit = f"{self._timeout_s:g} s{self._flag}"
         if self.left_s == 0:

@@ -239,7 +239,7 @@ class NodeRendezvousClient:
                     wait.check(
                         lambda within: (
                             f"{self._server} did not accept this node {within}: {TOKEN_VARIABLE} must be "
-                            "the same on every node, and each node rank must be used once"
+                            "the same on every node, and each node rank must be used only once"
                         )
                     )
             time.sleep(_RETRY_S)  # node 0 may not have noticed yet that an earlier process of this node is gone

@@ -174,8 +174,8 @@ class RankRendezvous:
         ranks only.
 
         Returns:
-            The session's name, and of every rank its token, host, seen address of the master, world size and digest of
-            its request.
+            The session's name, and of every rank its token, its host, the address at which it sees the master, its
+            world size and the digest of its request.
         """
         rank, world_size, store = self._external.rank, self._external.world_size, self._memory
         token = uuid.uuid4().hex
@@ -185,7 +185,7 @@ class RankRendezvous:
         entries: list[Any] = []
         wait = Wait(self._timeout_s)
         while True:
-            if not self._external.served:  # torchrun's store may have tokens of earlier ranks
+            if not self._external.served:  # torchrun's store may still hold tokens of earlier ranks
                 self._check_place(token)
             rival = ""
             if self.leads:
@@ -203,7 +203,9 @@ class RankRendezvous:
                 store.set(f"agreed/{session}/{rank}", "")
                 if store.check([f"agreed/{session}/{other}" for other in range(world_size)]):
                     return session, entries
-            if self.leads or rival or wait.left_s == 0:  # one rank says what all of them wait for
+            # One rank says what all of them wait for; while that one is absent, one of each host does.
+            is_first = self._external.local_rank == 0 and not store.check(["token/0"])
+            if self.leads or is_first or rival or wait.left_s == 0:
                 wait.check(partial(self._explain_absence, rival))
             time.sleep(_LOOK_INTERVAL_S)
 
@@ -216,8 +218,8 @@ class RankRendezvous:
         for other, entry in zip(ranks, self._read_tokens(ranks), strict=True):
             if entry is not None and entry[3] != world_size:
                 refusal = (
-                    f"rank {rank} on host {socket.gethostname()} has WORLD_SIZE={world_size} and rank {other} on host "
-                    f"{entry[1]} has {entry[3]}: give all ranks of a job the same number"
+                    f"rank {rank} on host {socket.gethostname()} expects {world_size} ranks (WORLD_SIZE) and rank "
+                    f"{other} on host {entry[1]} expects {entry[3]}: start all of them with the same number"
                 )
                 if self.leads:
                     self._memory.set("refusal", refusal)
@@ -225,12 +227,12 @@ class RankRendezvous:
                 raise RequestError(refusal)
             if other == rank and entry is not None and entry[0] != token:
                 raise RequestError(
-                    f"RANK={rank}: another process, on host {entry[1]}, has the same rank; start each rank of a job "
-                    "once"
+                    f"rank {rank}: another process, on host {entry[1]}, has the same rank (RANK); start each rank of a "
+                    "job once"
                 )
 
     def _read_tokens(self, ranks: Iterable[int]) -> list[Any]:
-        """Return what ranks have left in the store; None for one that has not connected."""
+        """Return the entries that ranks wrote to the store; None for one that has not connected."""
         names = [f"token/{rank}" for rank in ranks]
         return [json.loads(self._memory.get(name)) if self._memory.check([name]) else None for name in names]
 
@@ -238,8 +240,8 @@ class RankRendezvous:
         external = self._external
         if rival:
             return (
-                f"rank 0 did not accept this process {within}: a process on host {rival} has been rank {external.rank} "
-                "of this job; start each rank once, and all of them again after a failure"
+                f"rank 0 did not accept this process {within}: a process on host {rival} has joined this job as rank "
+                f"{external.rank}; start each rank once, and restart all of them after a failure"
             )
         tokens = self._read_tokens(range(external.world_size))
         absent = [str(rank) for rank, token in enumerate(tokens) if token is None]
