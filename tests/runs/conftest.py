@@ -69,7 +69,7 @@ def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[str]:
-    """The address of a server of the folder of the test, which sends /away elsewhere."""
+    """The address of a server of the folder of the test, which redirects /away."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:

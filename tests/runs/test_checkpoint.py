@@ -288,7 +288,7 @@ def test_a_folder_that_may_be_listed_but_not_searched(tmp_path: Path, monkeypatc
 
 
 class Walk:
-    """A run whose files suffer what chance brings."""
+    """A run whose files are damaged at random."""
 
     def __init__(self, run_dir: Path, seed: int) -> None:
         self.run_dir = run_dir
@@ -308,7 +308,7 @@ class Walk:
         prune_checkpoints(self.run_dir, self.chance.choice((None, 1, 1, 2, 3)), self.best, self.iteration)
 
     def prune(self) -> None:
-        """Prune without a word about which is valid."""
+        """Prune without saying which is valid."""
         prune_checkpoints(self.run_dir, self.chance.choice((1, 2)), self.best)
 
     def damage(self) -> None:
@@ -323,7 +323,7 @@ class Walk:
         path.write_bytes(DAMAGE[self.chance.choice(list(DAMAGE))](path.read_bytes() or b"x"))
 
     def kill(self) -> None:
-        """End in the midst of a save, before the file has its name."""
+        """End during a save, before the file has its name."""
         partial_path(checkpoint_path(self.run_dir, self.iteration + 1)).write_bytes(b"half a checkp")
         self.is_training = False
 

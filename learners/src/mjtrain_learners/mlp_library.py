@@ -109,7 +109,7 @@ def _find_problems(agent: AgentConfig, library: str) -> Iterator[str]:
 
 
 def check_settings(settings: Mapping[str, Any], allowed: Mapping[str, Any], library: str, prefix: str = "") -> None:
-    """Refuse settings of --learner-config that do not exist, or of another kind.
+    """Refuse settings of --learner-config that do not exist, or have the wrong type.
 
     Args:
         allowed: Values of the right kinds by name: numbers, words, booleans, None for a number or none, and mappings.

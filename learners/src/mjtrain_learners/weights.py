@@ -126,7 +126,7 @@ def load_modules(modules: Mapping[str, nn.Module], content: Mapping[str, Any], p
 
 
 def check_normalisers(ours: Collection[str], content: Mapping[str, Any], path: Path) -> None:
-    """Refuse a checkpoint of skrl with a normaliser that this run lacks: its networks expect what that gives."""
+    """Refuse a checkpoint of skrl with a normaliser that this run lacks: its networks expect normalised inputs."""
     for part in ("observation_preprocessor", "state_preprocessor", "value_preprocessor"):
         if part in content and part not in ours:
             raise RequestError(f"checkpoint {path}: has the part {part}, which this run does not have")

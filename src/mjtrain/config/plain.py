@@ -19,7 +19,7 @@ _read_kinds = cache(typing.get_type_hints)
 
 
 def to_plain(value: Any) -> Any:
-    """Turn a config into dictionaries, lists, strings and numbers; raises a TypeError for anything else in it.
+    """Turn a config into dictionaries, lists, strings and numbers; raises a TypeError if it contains anything else.
 
     Functions and classes become "module:qualified.name", and tuples lists.
     """

@@ -209,7 +209,7 @@ def send_result(connection: HostConnection, result: RunResult) -> None:
 
 
 def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunResult:
-    """Restore a result; raises a ValueError if it is not one.
+    """Restore a result; raises a ValueError if the data are not a valid result.
 
     Args:
         trusted: Whether the sender is the user's own process, so that its exceptions may be unpickled later.

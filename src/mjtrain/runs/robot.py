@@ -98,7 +98,7 @@ def choose_robot(run_dir: Path, robot: RobotConfig | None) -> tuple[RobotConfig 
     if copy is None:
         raise RequestError(f"--env.robot {file}: no such file, and {run_dir} has no copy of the robot")
     stem, suffix = re.escape(Path(file).stem), re.escape(Path(file).suffix)
-    if not re.fullmatch(rf"{stem}(-\d+)?{suffix}", copy.name):  # more likely a typing error than a file that is gone
+    if not re.fullmatch(rf"{stem}(-\d+)?{suffix}", copy.name):  # more likely a typo than a deleted file
         raise RequestError(f"--env.robot {file}: no such file; the copy in the run is {copy}")
     return replace(robot, file=str(copy)), [f"--env.robot {file}: no such file; using the copy in the run, {copy}"]
 

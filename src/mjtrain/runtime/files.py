@@ -44,7 +44,7 @@ def find_file_problem(path: Path) -> str | None:
 def is_something_else(path: Path, is_kind: Callable[[int], bool] = stat.S_ISREG) -> bool:
     """Tell whether a path exists and leads to something else than a regular file, such as a pipe, or to itself.
 
-    `is_kind` tells by its mode what it should be. Raises an OSError if its file system does not respond.
+    `is_kind` decides by its mode. Raises an OSError if its file system does not respond.
     """
     try:
         return not is_kind(path.stat().st_mode)  # Path.is_file of Python 3.14 says False of such a file system

@@ -325,7 +325,7 @@ class HostConnection:
     def await_message(self, wait_s: float) -> tuple[dict[str, Any], bytes]:
         """Return the next message, or one of kind "" if none has arrived after wait_s seconds or less.
 
-        The messages after it are left for whoever reads next: a heartbeat makes the connection readable. Raises a
+        The messages after it are left for the next reader: a heartbeat makes the connection readable. Raises a
         ValueError for what is not a message.
         """
         if not self._kept and select.select([self._read], [], [], wait_s)[0]:

@@ -184,7 +184,7 @@ class EventLoop:
     def turn(self) -> float:
         """Wait for a moment at most, and handle all that has arrived.
 
-        Returns for how many seconds this process was stopped since the last turn.
+        Returns the seconds for which this process was stopped since the last turn.
         """
         for key, _ in self._selector.select(_TURN_S):
             if key.fd in self._selector.get_map():  # an earlier callback of this turn may have closed it

@@ -66,7 +66,7 @@ def resolve_plan(
 def resolve_hostnames(config: LaunchConfig, environ: Mapping[str, str]) -> dict[str, int | None]:
     """Return the hosts to probe, and how many ranks each gets; none if this job runs on this host alone.
 
-    None stands for the number of ranks that a host would get as the only one.
+    None stands for the number of ranks that a host would get if it were the only host.
     """
     _check_request(config)
     asked = " ".join(config.hostnames)

@@ -167,7 +167,7 @@ def _read_stored_best(storage: Storage) -> BestCheckpoint | None:
 
 
 def publish_best(storage: Storage, path: Path, file: BufferedReader) -> None:
-    """Store the best checkpoint of a run where a newer one is stored already, and then have best.json name it."""
+    """Store the best checkpoint of a run where a newer one is stored already, and then make best.json name it."""
     name = object_name(checkpoint_iteration(path), _digest(file)[0])
     if storage.size(name) != file.seek(0, io.SEEK_END):
         storage.upload(name, file)
@@ -241,7 +241,7 @@ def take_url(storage: Storage, session: str, run: str, *, is_new: bool) -> None:
     """Record that a run stores its checkpoints at a URL from now on.
 
     A new run raises a TakenError if another one has just taken the URL, or has stored checkpoints there. A run that is
-    resumed takes the place of whatever is recorded.
+    resumed replaces the recorded one.
     """
     own = Owner(session=session, run=run, host=socket.gethostname(), time=time.time())
     for _ in range(_MAX_CONFLICTS):

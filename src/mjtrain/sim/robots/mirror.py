@@ -71,7 +71,7 @@ class RobotMirror:
 
 
 def find_mirror(model: mujoco.MjModel, layout: Layout, config: MirrorConfig) -> RobotMirror:
-    """Find out what a mirror makes of a robot, and check that the robot moves as its mirror image does."""
+    """Find out how a mirror maps a robot, and check that the robot moves as its mirror image does."""
     return _Finder(model, layout, config).find()
 
 

@@ -98,7 +98,7 @@ def without_warnings() -> Iterator[None]:
 
 
 def open_robot(robot: RobotConfig) -> Any:
-    """Return the robot as it is without its completion, as a new `mujoco.MjSpec`."""
+    """Return the robot without its completion, as a new `mujoco.MjSpec`."""
     flag = f"--env.robot {robot.label}"
     try:
         if robot.file or robot.spec is None:

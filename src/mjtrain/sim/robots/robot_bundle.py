@@ -56,7 +56,7 @@ def bundle_robot(robot: Path) -> dict[str, bytes]:
         written to a folder gives itself again.
 
     Raises:
-        RobotBundleError: A file is missing, or this is not a MJCF.
+        RobotBundleError: A file is missing, or the one of the robot is not valid MJCF.
     """
     assets: dict[str, bytes] = {}
     merged = _merge(robot.absolute(), assets)
