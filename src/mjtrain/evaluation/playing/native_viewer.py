@@ -38,8 +38,8 @@ def check_display() -> None:
         raise RequestError("--viewer native: no display found (DISPLAY is not set); use --viewer web")
 
 
-def run_native_viewer(session: ViewerSession) -> None:
-    """Show the selected world in a window until it is closed."""
+def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda: False) -> None:
+    """Show the selected world in a window until it is closed or stop returns True."""
     check_display()
     model = session.kinematics.model
     data = make_start(model)
@@ -70,7 +70,7 @@ def run_native_viewer(session: ViewerSession) -> None:
     others = threading.enumerate()
     with mujoco.viewer.launch_passive(model, data, key_callback=on_key) as window:
         before = time.monotonic()
-        while window.is_running():
+        while window.is_running() and not stop():
             now = time.monotonic()
             session.tick(now - before)
             before = now
