@@ -71,7 +71,7 @@ class Collectives:
         return sorted({name for names in self.gather_plain(sorted(mine), context) for name in names})
 
     def gather_plain(self, value: Any, context: RankContext) -> list[Any]:
-        """Return the values of all ranks in their order; every rank must call it, with a value that can be JSON."""
+        """Return the values of all ranks in their order; every rank must call it, and the values must be JSON."""
         sent = self.gather_bytes(json.dumps(value).encode(), context)
         everything = json.dumps([json.loads(one) for one in sent]).encode() if context.is_main else b""
         return json.loads(self.broadcast_bytes(everything, context))

@@ -105,7 +105,7 @@ def find_other_moment(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
 def as_tensors(value: Any, name: str = "state") -> Any:
     """Replace the arrays of numpy in nested dictionaries and lists by tensors, and its numbers by plain ones.
 
-    What has none of them is returned as it is. Raises a TypeError, which calls it `name`, for what no checkpoint holds.
+    A value without arrays is returned unchanged. Raises a TypeError with `name` if a checkpoint cannot hold the value.
     """
     if isinstance(value, dict):
         converted = {key: as_tensors(item, f"{name}[{key!r}]") for key, item in value.items()}

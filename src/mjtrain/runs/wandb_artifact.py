@@ -45,7 +45,7 @@ def has_credentials() -> bool:
 def call_within(timeout_s: float, action: Callable[[], _T]) -> _T:
     """Return what a call of W&B returns, which waits for W&B's process and may therefore never do so.
 
-    After timeout_s seconds it raises a TimeoutError and abandons its thread. `kill_process` ends what that waits for.
+    After timeout_s seconds it raises a TimeoutError and abandons its thread. `kill_process` ends what it waits for.
     """
     future: Future[_T] = Future()
 

@@ -91,7 +91,7 @@ def append_line(file: FileIO, row: dict[str, Any]) -> None:
 def end_recorded(run_dir: Path, is_ours: Callable[[], bool] = lambda: True) -> Iterator[dict[str, Any]]:
     """Record the end of a run as an event: how the with block is left, unless the request was refused.
 
-    Yields plain values that the event of an end without an error has too. A full disk changes nothing else.
+    Yields a dictionary that is added to the event of an end without an error. A full disk loses only the event.
     """
     more: dict[str, Any] = {}
     try:

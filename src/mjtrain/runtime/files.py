@@ -135,7 +135,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 def filling(folder: Path) -> Iterator[Path]:
     """Make a new or empty folder whole at the end of the with block; an exception in it leaves nothing.
 
-    Yields the folder to write into until then. Raises an OSError if it could not be written, or has content meanwhile.
+    Yields the folder to write into during the block. Raises an OSError if it cannot be written, or has content by then.
     """
     folder = Path(os.path.realpath(folder))  # Path.resolve raises RuntimeError where links form a circle
     is_there = folder.is_dir()  # then it stays, because it may be on another disk or somebody's current folder

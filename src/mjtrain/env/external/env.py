@@ -15,7 +15,7 @@ from mjtrain.env.statistics import EnvLog, EpisodeStatistics
 from mjtrain.runtime.errors import RequestError, require
 
 NEEDED = ("num_envs", "num_actions", "max_episode_length", "episode_length_buf", "device", "get_observations", "step")
-"""What is read of an object with RSL-RL's contract."""
+"""Attributes that are read from an object with RSL-RL's interface."""
 
 
 class ForeignWorlds(Protocol):

@@ -17,7 +17,7 @@ NUM_ENVS, NUM_ENVS_GPU = 64, 4096
 """Environments of a rank on a CPU and on a GPU. The registry has none: mjlab's own command asks for them."""
 
 TAKEN = ("num_steps_per_env", "save_interval", "obs_groups", "actor", "critic", "algorithm")
-"""Settings that are read. The rest is not about what is learned: where results go, how long it takes, what resumes."""
+"""Settings that are read. The others do not affect what is learned, such as where results go."""
 
 OURS = {"PPO": "mjtrain.learning.rsl_rl.ppo:Ppo"}
 """Algorithms of RSL-RL, and mjtrain's that do the same over all ranks."""

@@ -11,6 +11,7 @@ class SweepOptions:
     """Hyper-parameter search."""
 
     param: tuple[tuple[str, ...], ...] = ()
+    """Parameters of the search. The command declares it again, with flags as tyro reads them."""
 
     space: str | None = None
     """YAML file with more of them, each a line such as agent.algorithm.learning-rate: log 1e-4 1e-2. Left out: none."""

@@ -89,7 +89,7 @@ class _SweepDisplay(Display):
 
 
 def run_sweep(plan: SweepPlan) -> list[TrialResult]:
-    """Carry out a sweep, or continue with one, and return all trials; no process of it is left, however it ends."""
+    """Carry out a sweep, or continue with one, and return all trials. It leaves no process, also after an error."""
     with _claim_folder(plan) as claims:
         with claims.alone():
             study = Study(plan)
