@@ -33,6 +33,7 @@ from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.history import recorded_task
 from mjtrain.runs.motion_places import resolve_motions
 from mjtrain.runs.resume import requeue_when_stopped
+from mjtrain.runs.robot import digest_robot
 from mjtrain.runs.sources import list_term_code, measure, replace_data, with_digests
 from mjtrain.runs.teacher import find_missing_teacher
 from mjtrain.runs.trained_run import keep_functions
@@ -207,7 +208,9 @@ def _describe_for_others(request: TrainRequest) -> str:
         place = "/".join(Path(algorithm.teacher_run).parts[-2:])
         agent = replace(agent, algorithm=replace(algorithm, teacher_run=place))
     run = {key: value for key, value in to_plain(request.config.run).items() if not key.startswith(_MAY_DIFFER)}
-    env = with_digests(request.params["env"])
+    env, robot = with_digests(request.params["env"]), request.config.env.robot
+    if robot is not None and (digest := digest_robot(robot)):
+        env["robot"]["file"] = f"a robot whose files have the digest {digest[:12]}"
     same = {**request.params, "env": env, "agent": to_plain(agent), "run": run, "motions": motions}
     files = list_term_code(request.config.env, task_file(request.config.task))
     code = [f"the code {label}: {with_digests(path)}" for label, path in sorted(files.items())]

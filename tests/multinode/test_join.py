@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mjtrain.env.catalog import load_task
 from support.cluster import PYTHON, TASK, TORCHRUN, Cluster
 from support.jobs import Job
 from support.multinode_jobs import check_run, finish, start, train
@@ -177,9 +178,10 @@ def test_two_processes_with_the_same_rank(cluster: Cluster, tmp_path: Path) -> N
 def test_hosts_with_different_code_or_flags(name: str, local: dict[str, str], cluster: Cluster, tmp_path: Path) -> None:
     """Both ends refuse it: they would learn from different rewards, and no drift check would see it."""
     alpha = cluster.nodes[1]
-    task, other = tmp_path / "a_task.py", tmp_path / "other.py"
+    task, robot, part = (tmp_path / file for file in ("a_task.py", "robot.xml", "part.xml"))
     task.write_text(Path(TASK.partition(":")[0]).read_text())
-    other.write_text(task.read_text() + "\n# edited here only\n")
+    robot.write_text('<mujoco><include file="part.xml"/></mujoco>')
+    part.write_text(Path(load_task("Cartpole-Balance").env.robot.file).read_text())
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "zeta", "MASTER_PORT": "5559", **local}
 
     def run_both(*more: tuple[str, ...]) -> list[str]:
@@ -192,14 +194,20 @@ def test_hosts_with_different_code_or_flags(name: str, local: dict[str, str], cl
         assert not (tmp_path / "logs").exists()
         return [outcome.stderr for outcome in outcomes]
 
-    alpha.run("mount", "--bind", str(other), str(task))
-    try:
-        for said in run_both((), ()):
-            code = r"the code mjtrain_task_a_task\.py: \*\.py with the digest \w{12}"
-            assert re.search(
-                rf"{name} 1 on host alpha asks for {code} and {name} 0 for {code}: start all of them", said
-            )
-    finally:
-        alpha.run("umount", str(task))
+    flags = ("--env.robot", str(robot))
+    for file, here, there, asked in (
+        (task, "\n", "\n# edited\n", r"the code mjtrain_task_a_task\.py: \*\.py with the digest \w{12}"),
+        (part, 'mass="1"', 'mass="2"', r'"file": "a robot whose files have the digest \w{12}"'),
+    ):
+        other = tmp_path / "other"
+        other.write_text(file.read_text().replace(here, there, 1))
+        alpha.run("mount", "--bind", str(other), str(file))
+        try:
+            for said in run_both(flags, flags):
+                assert re.search(
+                    rf"{name} 1 on host alpha asks for {asked} and {name} 0 for {asked}: start all of them", said
+                )
+        finally:
+            alpha.run("umount", str(file))
     for said in run_both((), ("--env.decimation", "3")):
         assert f'{name} 1 on host alpha asks for "decimation": 3 and' in said

@@ -13,7 +13,7 @@ import mjtrain
 from mjtrain.cli import export, play, train
 from mjtrain.config import RobotConfig
 from mjtrain.env.catalog import load_task
-from mjtrain.runs.robot import choose_robot, find_robot, list_robot_changes, record_robot, save_robot
+from mjtrain.runs.robot import choose_robot, digest_robot, find_robot, list_robot_changes, record_robot, save_robot
 from mjtrain.runs.run_dir import load_params, save_params
 from mjtrain.runs.trained_run import find_trained_run
 from mjtrain.runtime.errors import RequestError
@@ -177,6 +177,15 @@ def test_the_same_robot_at_another_path_is_no_change(
     other.write_text(robot.read_text().replace("<worldbody>", "<worldbody><light/>"))
     (line,) = list_robot_changes(run_dir, RobotConfig(file=str(other)))
     assert "whose content differs" in line
+
+
+def test_a_host_with_the_copy_has_the_same_robot_as_one_with_the_files(tmp_path: Path) -> None:
+    robot = RobotConfig(file=str(write_robot(tmp_path)))
+    digest = digest_robot(robot)
+    save_robot(tmp_path / "run", robot)
+    assert digest_robot(RobotConfig(file=str(tmp_path / "run" / "robot" / "own.xml"))) == digest
+    write_robot(tmp_path, size=0.3)
+    assert digest_robot(robot) not in (digest, "")
 
 
 def test_a_robot_that_is_nowhere_is_one_line(tmp_path: Path) -> None:

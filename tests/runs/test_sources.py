@@ -239,17 +239,24 @@ def test_code_is_that_of_the_task_and_not_of_installed_packages(
     package = tmp_path / "robot_tasks_of_mine"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    (package / "terms.py").write_text("from . import shapes\ndef near(env):\n    return 1.0")
-    (package / "shapes.py").write_text("SIDE = 1")
+    (package / "terms.py").write_text(
+        "import torch\nfrom .sizes import SIDE\nclass near:\n    def __call__(self, env):\n        return SIDE"
+    )
+    (package / "sizes.py").write_text("from . import shapes\nSIDE = shapes.SIDE")
+    (package / "shapes.py").write_text("from . import sizes\nSIDE = 1")
+    (package / "others.py").write_text("SIDE = 1")
     monkeypatch.syspath_prepend(str(tmp_path))
     terms = importlib.import_module("robot_tasks_of_mine.terms")
+    importlib.import_module("robot_tasks_of_mine.others")
     env = replace(load_task("Cartpole-Balance").env, rewards={"x": RewardTerm(func=terms.near, weight=1.0)})
     files = {label: path for label, path in list_code(env).items() if label.startswith("robot_tasks")}
-    assert files == {
-        f"robot_tasks_of_mine/{name}.py": str(package / f"{name}.py") for name in ("__init__", "shapes", "terms")
+    used = {
+        f"robot_tasks_of_mine/{name}.py": str(package / f"{name}.py")
+        for name in ("__init__", "shapes", "sizes", "terms")
     }
+    assert files == {**used, "robot_tasks_of_mine/others.py": str(package / "others.py")}
     assert not any("torch" in label or label.startswith("mjtrain/") for label in list_code(env))
-    assert list_term_code(env) == {"robot_tasks_of_mine/terms.py": str(package / "terms.py")}
+    assert list_term_code(env) == used
     save_code(tmp_path / "run", files)
     assert list_code_changes(tmp_path / "run", files) == []
     (package / "shapes.py").write_text("SIDE = 2")

@@ -3,6 +3,7 @@
 The copy is the robot as it was found. What its config adds is recorded, and added again whenever the copy is loaded.
 """
 
+import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,15 @@ def save_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, content)
     return replace(robot, file=f"{ROBOT_DIR}/{name}"), []
+
+
+def digest_robot(robot: RobotConfig) -> str:
+    """Return the SHA-256 of a robot's file and what it refers to; empty for a function, and if a file is missing."""
+    try:
+        files = _bundle(robot) if robot.file else {}
+    except RobotBundleError:
+        return ""
+    return hashlib.sha256(repr(list(files.values())).encode()).hexdigest() if files else ""
 
 
 def with_absolute_file(robot: RobotConfig) -> RobotConfig:

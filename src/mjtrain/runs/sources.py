@@ -1,5 +1,6 @@
 """The code of a task and the data that its parameters name, as a run keeps them."""
 
+import ast
 import dataclasses
 import hashlib
 import inspect
@@ -9,6 +10,7 @@ import stat
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import resolve_name
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -39,6 +41,7 @@ DATA_DIR = "data"
 _MAX_CODE_FILES = 200
 _MAIN = "__main__"
 _OWN = Path(__file__).parents[1]
+_INSTALLED = tuple(f"{sysconfig.get_path(kind)}/" for kind in ("stdlib", "purelib", "platlib"))
 
 
 def measure(path: Path) -> tuple[str, int]:
@@ -109,28 +112,54 @@ def _list_items(path: Path) -> Iterator[Path]:
 
 
 def list_term_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
-    """List the Python files of a task's functions, and the file of the task.
+    """List the Python files of a task and its functions, and those that they import.
 
     Returns:
         Absolute paths by the module, as in package/module.py. mjtrain and installed packages are left out: a run
-        records their versions.
+        records their versions. So is what a function imports when it is called.
     """
-    found: dict[str, str] = {}
-    if task_file is not None and task_file.is_file():
-        found[f"mjtrain_task_{task_file.stem}.py"] = str(task_file.resolve())
+    waiting: list[tuple[str, str | None]] = []
+    if task_file is not None:
+        waiting.append((f"mjtrain_task_{task_file.stem}", str(task_file)))
     for function in collect_functions(env).values():
         code = getattr(inspect.unwrap(function), "__code__", None)
-        if code is not None and _is_own(code.co_filename):
-            found[_label(function.__module__, code.co_filename)] = str(Path(code.co_filename).resolve())
+        waiting.append((function.__module__, _find_file(function.__module__) if code is None else code.co_filename))
+    found: dict[str, str] = {}
+    while waiting:
+        module, path = waiting.pop()
+        if path is None or not _is_own(path) or _label(module, path) in found:
+            continue
+        found[_label(module, path)] = str(Path(path).resolve())
+        waiting += [(name, _find_file(name)) for name in _list_imports(module, Path(path))]
     return found
+
+
+def _list_imports(module: str, path: Path) -> Iterator[str]:
+    """Yield what a file imports as it is loaded: names of modules, and of what is taken from them."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    try:
+        statements = ast.parse(_read(path) or b"").body
+    except (SyntaxError, ValueError):  # it has been edited since it was loaded
+        return
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and (package or not statement.level):
+            source = resolve_name("." * statement.level + (statement.module or ""), package)
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in statement.names)
+
+
+def _find_file(module: str) -> str | None:
+    return getattr(sys.modules.get(module), "__file__", None)
 
 
 def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
     """List the files of `list_term_code`, and those of loaded modules below the same folders."""
     found = list_term_code(env, task_file)
     folders = tuple(f"{Path(path).parent}/" for path in found.values())
-    for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None)
+    for name in list(sys.modules):
+        path = _find_file(name)
         if isinstance(path, str) and path.startswith(folders or ("\0",)) and _is_own(path):
             found.setdefault(_label(name, path), path)
     unique = {path: label for label, path in reversed(found.items())}
@@ -139,12 +168,11 @@ def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str
 
 def _is_own(path: str) -> bool:
     """Whether a file is Python code that is neither of mjtrain nor installed."""
-    installed = {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")}
     return (
         path.endswith(".py")
         and Path(path).is_file()
         and _OWN not in Path(path).resolve().parents
-        and not any(path.startswith(f"{folder}/") for folder in installed)
+        and not path.startswith(_INSTALLED)
         and "site-packages" not in path
     )
 
