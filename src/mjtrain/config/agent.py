@@ -241,7 +241,7 @@ class ImitationConfig:
     """What every way to learn from a trained teacher has; use `DistillationConfig` or `DaggerConfig`.
 
     The actor is the student, and it learns on the states that it visits itself, as in DAgger (Ross et al. 2011,
-    arXiv:1011.0686); there is no critic. The teacher may read other observation groups, such as the state of the worlds
+    arXiv:1011.0686), without a critic. The teacher may read other observation groups, such as the state of the worlds
     where the actor sees images.
     """
 

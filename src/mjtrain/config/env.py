@@ -289,7 +289,7 @@ class TerrainConfig:
     """robot: what the MJCF file has; flat: a plane is added; generated: a height field is added."""
 
     kinds: tuple[str, ...] = ("rough", "slope_up", "slope_down", "stairs_up", "stairs_down", "obstacles")
-    """Kinds of generated ground, one column of patches for each. There are no others than these six."""
+    """Kinds of generated ground, one column of patches for each. Only these six exist."""
 
     num_levels: int = 10
     """Patches of rising difficulty per kind."""

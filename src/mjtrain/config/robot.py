@@ -331,7 +331,7 @@ class RobotConfig:
     returns an mujoco.MjSpec, which becomes `spec`."""
 
     spec: Callable[..., Any] | None = None
-    """spec() -> mujoco.MjSpec: builds the robot where there is no file."""
+    """spec() -> mujoco.MjSpec: builds the robot if no file is given."""
 
     timestep: Annotated[float | None, MORE_THAN_0] = None
     """Physics step, in s. None: as in the file."""

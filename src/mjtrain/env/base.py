@@ -45,7 +45,7 @@ class TaskEnv(Protocol):
     """What each of config.successes measures. Shape (num_envs, num_successes)."""
 
     config: Any
-    """Names what it is made of: rewards, terminations, commands, successes and cameras."""
+    """Names its parts: rewards, terminations, commands, successes and cameras."""
 
     @property
     def num_actions(self) -> int:

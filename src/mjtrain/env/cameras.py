@@ -21,7 +21,7 @@ class Cameras:
     """
 
     def __init__(self, configs: dict[str, CameraConfig], core: EnvCore) -> None:
-        """Prepare the renderer, without any if there are no cameras."""
+        """Prepare the renderer, if cameras are given."""
         self._configs = configs
         self._core = core
         self._renderer = None

@@ -72,7 +72,7 @@ def summarise_task(entry: EntryPoint) -> TaskSummary:
 
 
 def _read_docstring(module: str, attribute: str) -> str:
-    """Return the docstring of a function, or else that of its module; empty if there is no source to read."""
+    """Return the docstring of a function, or else that of its module; empty if no source can be read."""
     top, *parts = module.split(".")
     try:
         spec = importlib.util.find_spec(top)  # finds the package without importing it

@@ -1,4 +1,4 @@
-"""Detects worlds whose state is no longer valid, and dumps their last seconds."""
+"""Detects worlds whose state has become invalid, and dumps their last seconds."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -21,7 +21,7 @@ UNFINISHED = "unfinished"
 def to_eval_config(
     env: EnvConfig, *, noise: bool = False, pushes: bool = False, randomization: bool = False
 ) -> EnvConfig:
-    """Remove from an environment what is there to make training robust.
+    """Remove from an environment what makes training robust, such as pushes.
 
     Starts stay random, because events of mode reset draw them. Delays stay, because the policy was trained with them.
     Curriculum levels are spread over their whole range and do not change. Commands get their `evaluated_params`.
@@ -69,5 +69,5 @@ def list_quantities(env: AnyEnvConfig, agent: AgentConfig) -> tuple[str, ...]:
 
 
 def name_causes(terminations: Iterable[str], fired: Iterable[bool]) -> tuple[str, ...]:
-    """Return the termination terms that ended an episode; BROKEN if none of them fired."""
+    """Return the termination terms that ended an episode; BROKEN if no term fired."""
     return tuple(name for name, said in zip(terminations, fired, strict=True) if said) or (BROKEN,)

@@ -151,4 +151,4 @@ class SoleLauncher:
         return run_on_hosts(request)
 
     def close(self) -> None:
-        """Do nothing: there are no others."""
+        """Do nothing: this node is the only one."""

@@ -1,4 +1,4 @@
-"""Numbers of a training that are not finite any more, and ranks that no longer hold the same networks."""
+"""Numbers of a training that have become infinite or NaN, and ranks whose networks differ."""
 
 import math
 from collections import Counter
@@ -101,7 +101,7 @@ def check_parameters(parameters: Iterable[tuple[str, torch.Tensor]], iteration: 
     torch: on a GPU in a device assert that names nothing. Asks the device for one number.
     """
     named = list(parameters)
-    # A sum is finite only if all of its terms are, except for an overflow, which is no better.
+    # A sum is finite only if all of its terms are, except for an overflow, which is a fault too.
     finite = torch.stack([parameter.detach().sum() for _, parameter in named]).isfinite()
     if not finite.all():
         name = named[int((~finite).nonzero()[0])][0]

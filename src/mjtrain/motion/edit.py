@@ -17,7 +17,7 @@ _WALKING = 0.5
 
 
 def resample(motion: Motion, fps: float) -> Motion:
-    """Return a motion at another frame rate, from the same first frame and no longer.
+    """Return a motion at another frame rate, from the same first frame and with at most the same duration.
 
     Positions are interpolated linearly, the orientation of the root along the shortest arc.
     """

@@ -44,7 +44,7 @@ def parse_yaml(text: str | bytes) -> Any:
     try:
         _check_size(text)
         return yaml.load(text, Loader=_LOADER)
-    except (ValueError, OverflowError, TypeError) as error:  # a date such as 2026-13-45, or bytes that are no UTF-8
+    except (ValueError, OverflowError, TypeError) as error:  # a date such as 2026-13-45, or bytes that are not UTF-8
         raise yaml.YAMLError(str(error)) from error
 
 
@@ -298,12 +298,12 @@ def removing_empty(made: tuple[Path, ...]) -> Iterator[None]:
 
 def _remove_empty(made: tuple[Path, ...]) -> None:
     for folder in made:
-        with contextlib.suppress(OSError):  # another run is there
+        with contextlib.suppress(OSError):  # another run is in it
             folder.rmdir()
 
 
 def _list_logs(run_dir: Path) -> list[Path]:
-    """List what a start writes before a rank accepts the request; what others put into the run is none of that."""
+    """List what a start writes before a rank accepts the request; what others put into the run is not listed."""
     logs = run_dir / _LOGS
     return [logs, *logs.rglob("*")] if logs.exists() else []
 

@@ -346,7 +346,7 @@ def move_data(run_dir: Path, env: EnvConfig) -> EnvConfig:
 
 
 def _change_texts(value: Any, change: Callable[[str | Path], Any], *, in_params: bool = False) -> Any:
-    """Return a config with other texts in the parameters of its terms; what has none of them stays the same object."""
+    """Return a config with other texts in the parameters of its terms; a part without them stays the same object."""
     if isinstance(value, Mapping):
         new = {key: _change_texts(item, change, in_params=in_params) for key, item in value.items()}
         return new if any(new[key] is not item for key, item in value.items()) else value

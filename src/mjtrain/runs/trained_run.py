@@ -73,7 +73,7 @@ class TrainedRun:
 
     @property
     def own_env(self) -> EnvConfig:
-        """The MDP, for what needs worlds of ours."""
+        """The MDP, for callers that need worlds of mjtrain."""
         if not isinstance(self.env, EnvConfig):
             raise RequestError(
                 f"{self.env.label}: brings its own physics; viewers, videos and replays show worlds of mjtrain's own"

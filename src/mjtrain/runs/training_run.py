@@ -53,7 +53,7 @@ class TrainingRun:
 
     @classmethod
     def from_plain(cls, content: dict[str, Any]) -> "TrainingRun":
-        """Return the run that `to_plain` gave; keys that are no fields are left out."""
+        """Return the run that `to_plain` gave; other keys are left out."""
         run = cls(**{key: content[key] for key in cls.__dataclass_fields__ if key in content})
         return replace(run, run_dir=Path(run.run_dir))
 

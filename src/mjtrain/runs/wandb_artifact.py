@@ -33,7 +33,7 @@ _WAITS = 100
 
 
 def has_credentials() -> bool:
-    """Return whether W&B would not have to ask who is there; never if it is set to offline."""
+    """Return whether W&B knows its user without asking; never if it is set to offline."""
     import wandb
 
     try:

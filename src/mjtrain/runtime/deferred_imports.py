@@ -134,7 +134,7 @@ def warp_on(device: str) -> Iterator[None]:
 
 
 def start_warp(*, on_cpu: bool) -> None:
-    """Start Warp without its banner, and on the CPU without its native line that there is no CUDA driver."""
+    """Start Warp without its banner, and on the CPU without its native line that says that no CUDA driver was found."""
     import warp as wp
 
     wp.config.log_level = wp.LOG_WARNING

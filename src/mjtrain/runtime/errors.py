@@ -84,7 +84,7 @@ def suggest(word: str, known: Iterable[str], otherwise: str | None = None, *, cu
 
 
 def require(what: str, extra: str, *modules: str) -> None:
-    """Raise a RequestError unless modules are installed; none of them is imported."""
+    """Raise a RequestError unless modules are installed, without importing them."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise RequestError(f"{what} needs {' and '.join(missing)}; pip install 'mjtrain[{extra}]'")

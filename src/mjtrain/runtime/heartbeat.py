@@ -34,7 +34,7 @@ class Heartbeat:
         """What the rank is doing: start, then run, or in a training build, rollout, update,
         report, evaluation or save."""
         self.iteration: int | None = None
-        """The iteration that the phase belongs to, from 1; None where there are no iterations."""
+        """The iteration that the phase belongs to, from 1; None in a job without iterations."""
         self.began_s = time.monotonic()
         """When the phase began."""
         self.durations: dict[str, Durations] = {}

@@ -99,7 +99,7 @@ def flush_standard_streams() -> None:
 
 
 def write_to_stderr(text: str) -> None:
-    """Write a line to standard error, if it is there and can be written."""
+    """Write a line to standard error, if that is open and can be written."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text + "\n")

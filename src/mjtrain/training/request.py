@@ -398,7 +398,7 @@ def preview(request: TrainRequest) -> dict[str, Any]:
     """Return a request as plain values, with the run directory that it would get now, and what this machine is like.
 
     Raises:
-        RequestError: The run cannot be resumed, or no run can be made there; as where the training is started.
+        RequestError: The run cannot be resumed, or no run can be made there, as when the training is started.
         StorageError: The storage cannot be reached, and what is there decides.
     """
     found = preview_run(request.config)

@@ -58,7 +58,7 @@ class GymnasiumWorlds:
         self._envs, self._label = envs, label
         # Gymnasium numbers the environments from a seed: neighbouring seeds of ranks would share most of them.
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0])
-        self.log: dict[str, torch.Tensor] = {}  # there is no convention for it
+        self.log: dict[str, torch.Tensor] = {}  # Gymnasium has no convention for it
         self._mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.num_envs, self.device = envs.num_envs, torch.device(device)
         self.step_dt = 1.0 / float(envs.metadata.get("render_fps") or np.inf)

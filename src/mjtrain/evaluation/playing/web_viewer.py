@@ -188,7 +188,7 @@ def _checking_requests(host: str, driver: Driver | None) -> Iterator[None]:
 def find_stranger(host: str, hosts: list[str], origins: list[str]) -> bool:
     """Return whether a request is not one of the viewer's own page.
 
-    A page of another site has another origin. A name of another site that leads here is none of this machine's.
+    A page of another site has another origin. A name of another site that leads here is not a name of this machine.
     """
     if len(hosts) != 1 or len(origins) > 1:
         return True

@@ -207,7 +207,7 @@ class MessageReader:
 
 
 def check_message(message: dict[str, Any]) -> None:
-    """Raise a ValueError for what is not a message of a rank or of the torchrunx agent: its process may be damaged."""
+    """Raise a ValueError unless this is a message of a rank or of the torchrunx agent, whose process may be damaged."""
     if message["kind"] not in _FIELDS:
         raise ValueError(f"a message {message['kind']!r}")
     for name, kind in _FIELDS[message["kind"]].items():
@@ -257,7 +257,7 @@ class HostConnection:
         From now on a thread sends heartbeats. It does nothing with files, which may take any time.
 
         Args:
-            skips_noise: Whether something else may come before the first message, as where a start file of
+            skips_noise: Whether something else may come before the first message, such as what a start file of
                 a shell prints something.
             max_body: Most bytes beside a message that arrives; None for any number.
         """
@@ -326,7 +326,7 @@ class HostConnection:
         """Return the next message, or one of kind "" if none has arrived after wait_s seconds or less.
 
         The messages after it are left for the next reader: a heartbeat makes the connection readable. Raises a
-        ValueError for what is not a message.
+        ValueError unless it is a message.
         """
         if not self._kept and select.select([self._read], [], [], wait_s)[0]:
             self._kept = self.receive()

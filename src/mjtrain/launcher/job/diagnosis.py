@@ -77,7 +77,7 @@ class Hang:
     culprits: list[RankState]
     reason: str
     all_wait: bool = False
-    """Whether all ranks wait for others, so that none of them is known to be the cause."""
+    """Whether all ranks wait for others, so that the cause is unknown."""
 
 
 def find_hang(states: list[RankState], timeout_s: float, now_s: float, *, alone: bool = True) -> Hang | None:

@@ -172,7 +172,7 @@ class RankOutput:
         self._muted = self._rank != 0
 
     def pump(self, read: int) -> bool:
-        """Read what is there; return whether more can follow. The caller closes a stream that has ended."""
+        """Read what has arrived; return whether more can follow. The caller closes a stream that has ended."""
         try:
             data = os.read(read, 65536)
         except BlockingIOError:

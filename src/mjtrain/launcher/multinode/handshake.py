@@ -132,7 +132,7 @@ class Callers:
         return known
 
     def close(self) -> None:
-        """Give up all handshakes, and listen no longer."""
+        """Give up all handshakes, and stop listening."""
         for caller in list(self._pending):
             self._give_up(caller)
         self._selector.close()

@@ -244,7 +244,7 @@ class Progress:
 
 
 def _is_output_held() -> bool:
-    """Tell whether standard output or error takes nothing more, as where somebody has stopped the terminal."""
+    """Tell whether standard output or error takes nothing more, as after Ctrl-S in the terminal."""
     try:
         return len(select.select([], [1, 2], [], 0)[1]) < 2
     except (OSError, ValueError):  # one of them is closed

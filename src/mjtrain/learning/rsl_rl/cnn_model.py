@@ -161,7 +161,7 @@ class CnnModel(CNNModel):
             auxiliary_cfg: A group to predict from the encoded images, as in `config.AuxiliaryConfig`.
 
         Raises:
-            ValueError: There is no image group, or the other model reads other image groups.
+            ValueError: No image group is given, or the other model reads other image groups.
         """
         flat_groups, _ = self._get_obs_dim(obs, obs_groups, obs_set)
         if cnns is not None and set(cnns) != set(self.obs_groups_2d):

@@ -249,7 +249,7 @@ class Storage:
         return self._find(collect) or {}
 
     def delete(self, names: list[str]) -> None:
-        """Delete objects; missing ones are no error."""
+        """Delete objects; missing ones are not an error."""
         for name in names:
             self._find(lambda name=name: self._store.delete(name))
 

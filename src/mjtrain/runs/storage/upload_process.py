@@ -52,7 +52,7 @@ class _Inbox:
         os._exit(0)
 
     def pop(self) -> tuple[Path, bool]:
-        """Wait for a checkpoint; return it, and whether it is there as the best one. The newest comes first."""
+        """Wait for a checkpoint; return it, and whether it is the best one. The newest comes first."""
         with self._changed:
             self._changed.wait_for(lambda: self._newest is not None or self._best is not None)
             if self._newest is not None:

@@ -91,7 +91,7 @@ class RenderedWorlds:
 def build_height_fields(model: mujoco.MjModel) -> mjw.RenderContext | None:
     """Build the acceleration structures of all height fields, which takes seconds, for all contexts of a model.
 
-    A context without cameras has them; None if there are no height fields.
+    A context without cameras has them; None without height fields.
     """
     if not model.nhfield:
         return None

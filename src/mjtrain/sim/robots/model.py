@@ -79,7 +79,7 @@ def write_no_log() -> None:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Have MuJoCo print none of its warnings for the length of a with block.
+    """Keep MuJoCo from printing warnings for the length of a with block.
 
     Those about the model itself, which are raised whenever it is compiled, are left out too.
     """

@@ -88,7 +88,7 @@ class VideoHook(Hook):
             self._recorder.begin(iteration)
 
     def _hand_over(self, renderer: VideoRenderer, least: float) -> list[Video]:
-        """Have the recording drawn, if at least this fraction of it is there."""
+        """Have the recording drawn, if at least this fraction of it was recorded."""
         if self._recorder.is_recording and self._recorder.fullness > least - 1e-9:
             clip = self._recorder.take()
             out = self._folder / f"iteration_{clip.iteration}.mp4"

@@ -148,7 +148,7 @@ def describe_evaluation(metrics: dict[str, Any]) -> str:
 
 
 def sparkline(values: list[float | None], *, ascii_only: bool = False) -> str:
-    """Draw values as a line of blocks, from the least to the largest; spaces where there is no finite value."""
+    """Draw values as a line of blocks, from the least to the largest; spaces for values that are not finite."""
     blocks = ASCII_BLOCKS if ascii_only else BLOCKS
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if len(finite) < 2:

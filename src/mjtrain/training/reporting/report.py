@@ -43,7 +43,7 @@ class JsonlWriter(Writer):
                 except OSError:  # a full disk has no room for another file, and ends no restart
                     _shorten(path, content)
         self._path = path
-        with saying_where("", path):  # as where the run directory has become read-only
+        with saying_where("", path):  # such as a run directory that has become read-only
             self._file = path.open("a+b", buffering=0)
 
     def write(self, metrics: dict[str, Any]) -> None:

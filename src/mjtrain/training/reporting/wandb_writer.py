@@ -128,7 +128,7 @@ def resolve_mode(asked: str, environ: Any, has_credentials: Callable[[], bool]) 
 
     Args:
         environ: Environment variables; WANDB_MODE counts where the flag is auto.
-        has_credentials: Whether W&B would not have to ask who is there; only called where it matters. Without a key
+        has_credentials: Whether W&B knows its user without asking; only called where it matters. Without a key
             it would ask, and a job without a terminal would wait forever.
     """
     mode = environ.get("WANDB_MODE", "online") if asked == "auto" else asked

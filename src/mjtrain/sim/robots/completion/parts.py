@@ -42,7 +42,7 @@ _DISABLE, _ENABLE = (
 
 
 def choose(flag: str, name: str, kind: str, there: Iterable[str]) -> str:
-    """Return a name if it is there; the error has similar names and all that there are."""
+    """Return a name if it exists; the error has similar names and all existing ones."""
     names = [item for item in there if item]
     if name in names:
         return name

@@ -1,4 +1,4 @@
-"""The task is there under its name, and trains."""
+"""The task is registered under its name, and trains."""
 
 from pathlib import Path
 
