@@ -15,17 +15,15 @@ from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 
-DESCRIPTION = (
-    "Run an exported policy on a robot at the policy's rate: damped, standing up, policy, damped again. POLICY is "
-    "policy.onnx, the folder of an export, a run directory that was exported, or a shared policy: the folder or .zip "
-    "file that mjtrain push wrote, its URL, or pretrained:TASK. Without --robot the robot is simulated by plain "
-    "MuJoCo in a separate process. The command ends with status 1 if a limit stopped the robot."
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A policy on a robot."""
+    """Run an exported policy on a robot at the policy's rate: damped, standing up, policy, damped again.
+
+    POLICY is policy.onnx, the folder of an export, a run directory that was exported, or a shared policy: the folder or
+    .zip file that mjtrain push wrote, its URL, or pretrained:TASK. Without --robot the robot is simulated by plain
+    MuJoCo in a separate process. The command ends with status 1 if a limit stopped the robot.
+    """
 
     robot: Literal["mujoco", "udp", "unitree-go2", "unitree-g1"] = "mujoco"
     """mujoco: a simulated robot in a separate process, in real time; udp: what answers at --address; unitree-go2 and
@@ -114,7 +112,7 @@ class Options:
 def main(argv: list[str]) -> None:
     """Run the command; status 0, 1 if a limit or a failure stopped the robot, 2 if the request was wrong."""
     place, args = take_first(argv, "POLICY", "the policy comes first, as in deploy POLICY [options]")
-    options = parse(Options, args, prog=f"deploy {place}", description=DESCRIPTION)
+    options = parse(Options, args, prog=f"deploy {place}", description=Options.__doc__)
     _check(options)
     from mjtrain.deployment.control_loop import TickLog
     from mjtrain.deployment.policy import DeployedPolicy, find_policy

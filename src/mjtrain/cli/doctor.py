@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,12 @@ _HEAD = _ROW.format("check", "host", "result", "figure")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a training would use; flags that train has mean the same here."""
+    """Look whether this machine, or the hosts of a job, can do what a training needs.
+
+    That is GPUs, versions, kernels, rendering, folders, storage, limits, and the network between the ranks. Give the
+    launch flags of train, or start it as train is started (torchrun, srun). Nothing is left behind. Status 1: a run
+    would fail.
+    """
 
     gpu_ids: GpuIds = "auto"
     """GPUs, one rank each: indices into the visible devices, "all", or None for the CPU. Default: the first visible
@@ -78,14 +83,7 @@ class Options:
 @command("doctor")
 def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1 if a run would fail, or 2 if the request was wrong."""
-    options = parse(
-        Options,
-        argv,
-        prog="doctor",
-        description="Look whether this machine, or the hosts of a job, can do what a training needs: GPUs, versions, "
-        "kernels, rendering, folders, storage, limits, and the network between the ranks. Give the launch flags of "
-        "train, or start it as train is started (torchrun, srun). Nothing is left behind. Status 1: a run would fail.",
-    )
+    options = parse(Options, argv, prog="doctor", description=Options.__doc__)
     if options.json is not None:
         check_writable("--json", Path(options.json))
     from mjtrain.tools.doctor.finding import Question
@@ -159,9 +157,7 @@ def _would_fail(findings: Sequence["Finding"]) -> bool:
 
 def to_plain(findings: Sequence["Finding"]) -> dict[str, Any]:
     """Return all findings as plain values, with whether a run would fail."""
-    names = ("check", "place", "result", "figure", "advice")
-    plain = [{name: getattr(finding, name) for name in names} for finding in findings]
-    return {"would_fail": _would_fail(findings), "findings": plain}
+    return {"would_fail": _would_fail(findings), "findings": [asdict(finding) for finding in findings]}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,11 @@ from mjtrain.runtime.errors import count
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TrainedRunOptions):
-    """A trained policy as files."""
+    """Write a trained policy as ONNX and TorchScript, with its normaliser and a description of inputs and outputs.
+
+    It is checked that the files give the same actions as the policy. RUN is a run directory, or a task for its newest
+    run.
+    """
 
     out: str | None = None
     """Folder for the files. Default: export in the run directory."""
@@ -23,14 +27,7 @@ class Options(TrainedRunOptions):
 def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1 if a file was found wrong, or 2 if the request was wrong."""
     place, args = take_first(argv, "RUN", "the run comes first, as in export RUN [options]")
-    options = parse(
-        Options,
-        args,
-        prog=f"export {place}",
-        description="Write a trained policy as ONNX and TorchScript, with its normaliser and a description of inputs "
-        "and outputs, and check that the files give the same actions as the policy. RUN is a run directory, or a "
-        "task for its newest run.",
-    )
+    options = parse(Options, args, prog=f"export {place}", description=Options.__doc__)
     from mjtrain.api import export
 
     try:

@@ -21,7 +21,11 @@ TEMPLATE = Path(__file__).parents[1] / "tools" / "project_template"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Where a project is written."""
+    """Write a project to begin with.
+
+    It has a package with a robot, a small task that list-tasks knows once the package is installed, a test and a
+    README.
+    """
 
     folder: str = "."
     """Folder in which the project's own folder is made."""
@@ -31,13 +35,7 @@ class Options:
 def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, or 2 if the request was wrong."""
     name, args = take_first(argv, "NAME", "the name comes first, as in mjtrain init my_robots")
-    options = parse(
-        Options,
-        args,
-        prog=f"mjtrain init {name}",
-        description="Write a project to begin with: a package with a robot, a small task that list-tasks knows once "
-        "the package is installed, a test and a README.",
-    )
+    options = parse(Options, args, prog=f"mjtrain init {name}", description=Options.__doc__)
     folder, task = write_project(name, Path(options.folder))
     print(f"{folder} is a project with the task {task}; its README.md says more. With uv:\n")
     print(f"  cd {folder}\n  uv run train {task}")

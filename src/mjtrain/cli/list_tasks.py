@@ -12,7 +12,7 @@ from mjtrain.env.catalog import list_tasks, summarise_task
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The installed tasks."""
+    """List the installed tasks: what each one is, and how long it trains."""
 
     json: bool = False
     """Print JSON, with the factory and the package of each task."""
@@ -25,8 +25,7 @@ def main(args: list[str]) -> None:
     if args and not options.json:
         from mjtrain.cli.parsing import parse  # tyro takes longer to import than this command to run
 
-        description = "List the installed tasks: what each one is, and how long it trains."
-        options = parse(Options, args, prog="list-tasks", description=description)
+        options = parse(Options, args, prog="list-tasks", description=Options.__doc__)
     tasks = [summarise_task(entry) for entry in list_tasks()]
     if options.json:
         print(json.dumps([asdict(task) for task in tasks], indent=2))

@@ -102,8 +102,8 @@ def _read(config_type: Any, args: Sequence[str], prog: str, default: Any, option
     """Read arguments with the flags that `_named` leaves."""
     boxes = io.StringIO()
     if "description" in options:  # tyro wraps everything else, and joins lines that are not indented
-        width = shutil.get_terminal_size().columns
-        options = {**options, "description": textwrap.fill(options["description"], width, subsequent_indent="  ")}
+        words, width = " ".join(options["description"].split()), shutil.get_terminal_size().columns
+        options = {**options, "description": textwrap.fill(words, width, subsequent_indent="  ")}
     try:
         with contextlib.redirect_stderr(boxes), warnings.catch_warnings():
             # Of defaults of a wrong type, the check of terms says more.

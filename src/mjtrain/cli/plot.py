@@ -14,7 +14,10 @@ from mjtrain.runtime.standard_streams import printable
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Learning curves of runs."""
+    """Draw learning curves. RUN is a run directory, a folder of runs, or a task.
+
+    Runs that differ in their seeds only become one curve: their mean, and one standard deviation around it.
+    """
 
     x: Literal["iterations", "env-steps", "wall-time"] = "iterations"
     """What to draw against. wall-time: seconds of training, without starting and saving."""
@@ -34,13 +37,7 @@ def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, or 2 if the request was wrong."""
     first_flag = next((at for at, word in enumerate(argv) if word.startswith("-")), len(argv))
     places, args = argv[:first_flag], argv[first_flag:]
-    options = parse(
-        Options,
-        args,
-        prog="plot RUN [RUN ...]",
-        description="Draw learning curves. RUN is a run directory, a folder of runs, or a task. Runs that differ in "
-        "their seeds only become one curve: their mean, and one standard deviation around it.",
-    )
+    options = parse(Options, args, prog="plot RUN [RUN ...]", description=Options.__doc__)
     if not places:
         raise RequestError("runs come first, as in plot logs/cartpole_balance/* [options]")
     from mjtrain.tools.plotting import check_out, draw_curves, find_runs, group_runs, load_curves, resolve_metrics

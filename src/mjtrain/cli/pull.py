@@ -7,17 +7,15 @@ from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError, count
 
-DESCRIPTION = (
-    "Copy a policy that mjtrain push wrote to a folder, after every file was verified. Nothing in it is run. SOURCE is "
-    "hf://user/repository[@revision][/folder], https://host/folder or a .zip file there, a URL that begins with s3://, "
-    "gs:// or az://, pretrained:TASK, a folder or a .zip file. DIR is a new folder; default: the last part of SOURCE. "
-    "The commands play and deploy take a SOURCE too."
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A policy to copy."""
+    """Copy a policy that mjtrain push wrote to a folder, after every file was verified. Nothing in it is run.
+
+    SOURCE is hf://user/repository[@revision][/folder], https://host/folder or a .zip file there, a URL that begins with
+    s3://, gs:// or az://, pretrained:TASK, a folder or a .zip file. DIR is a new folder; default: the last part of
+    SOURCE. The commands play and deploy take a SOURCE too.
+    """
 
 
 @command("pull")
@@ -25,7 +23,7 @@ def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1 if it failed, or 2 if the request was wrong."""
     words = [word for word in argv if not word.startswith("-")]
     args = argv[len(words) :] if words else ["--help"]
-    parse(Options, args, prog="pull SOURCE [DIR]", description=DESCRIPTION)
+    parse(Options, args, prog="pull SOURCE [DIR]", description=Options.__doc__)
     if len(words) > 2:
         raise RequestError(f"{words[2]}: give a source and a folder, as in pull SOURCE [DIR]")
     from mjtrain.runs.bundle_places import is_place, pull_bundle

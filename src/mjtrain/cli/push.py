@@ -8,16 +8,14 @@ from mjtrain.cli.command import TrainedRunOptions, command
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
 
-DESCRIPTION = (
-    "Share a trained policy: write it as a bundle (ONNX, weights, robot, settings and a card), from which nothing runs "
-    "when it is opened. RUN is a run directory, a task for its newest run, or a bundle. DESTINATION is a new folder or "
-    ".zip file, hf://user/repository[@revision][/folder], or a URL that begins with s3://, gs:// or az://."
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TrainedRunOptions):
-    """A policy to share."""
+    """Share a trained policy as a bundle: ONNX, weights, robot, settings and a card. Nothing in it is run.
+
+    RUN is a run directory, a task for its newest run, or a bundle. DESTINATION is a new folder or .zip file,
+    hf://user/repository[@revision][/folder], or a URL that begins with s3://, gs:// or az://.
+    """
 
     episodes: int = 100
     """Episodes that play measures for the figures on the card; 0: no figures."""
@@ -36,7 +34,7 @@ def main(argv: list[str]) -> None:
     if len(words) < 2 or any(word.startswith("-") for word in words):
         raise RequestError("the policy and the place come first, as in push RUN DESTINATION [options]")
     place, destination = words
-    options = parse(Options, args, prog=f"push {place} {destination}", description=DESCRIPTION)
+    options = parse(Options, args, prog=f"push {place} {destination}", description=Options.__doc__)
     from mjtrain.runs.bundle_places import check_destination, is_place, open_bundle, push_bundle
 
     check_destination(destination)

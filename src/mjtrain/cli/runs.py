@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Runs below a log root."""
+    """List runs, the newest first.
+
+    Listed are when they were started, how many iterations they have, the mean return of the last one, how they ended,
+    and their checkpoints.
+    """
 
     log_root: str = "logs"
     """Folder below which runs live."""
@@ -32,13 +36,7 @@ class Options:
 def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, or 2 if the request was wrong."""
     task, args = (argv[0], argv[1:]) if argv and not argv[0].startswith("-") else (None, argv)
-    options = parse(
-        Options,
-        args,
-        prog="mjtrain runs [TASK]",
-        description="List runs, the newest first: when they were started, how many iterations they have, the mean "
-        "return of the last one, how they ended, and their checkpoints.",
-    )
+    options = parse(Options, args, prog="mjtrain runs [TASK]", description=Options.__doc__)
     from mjtrain.env.catalog import resolve_task_name
     from mjtrain.runs.history import list_runs
 

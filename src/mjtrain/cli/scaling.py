@@ -12,7 +12,11 @@ from mjtrain.runtime.errors import RequestError
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a task scales over ranks."""
+    """Train a task with several numbers of ranks, and compare the trainings.
+
+    Compared are env steps per second, where an iteration's time goes, efficiency against linear, and return, successes
+    and losses against time and against env steps. Flags after -- go to every run of train.
+    """
 
     ranks: tuple[int, ...] = (1, 2)
     """Numbers of ranks to train with."""
@@ -38,14 +42,7 @@ class Options:
 def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1 if a run failed, or 2 if the request was wrong."""
     task, args, train_flags = split_task(argv, "scaling TASK")
-    options = parse(
-        Options,
-        args,
-        prog=f"scaling {task}",
-        description="Train a task with several numbers of ranks and compare: env steps per second, where an "
-        "iteration's time goes, efficiency against linear, and return, successes and losses against time and against "
-        "env steps. Flags after -- go to every run of train.",
-    )
+    options = parse(Options, args, prog=f"scaling {task}", description=Options.__doc__)
     if not options.ranks or min(options.ranks) < 1:
         given = "".join(f" {count}" for count in options.ranks)
         raise RequestError(f"--ranks{given}: give numbers from 1 up, such as 1 2 4")

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SweepOptions):
-    """Hyper-parameter search."""
+    """Search for good settings of a task with many trainings, side by side on the cores and GPUs there are.
+
+    Flags after -- go to every run of train. After Ctrl-C, a crash or a kill, rerun the command to resume.
+    """
 
     param: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """A setting to search; give one --param for each. A flag of train without its dashes, several with the same value
@@ -36,13 +39,7 @@ def main(argv: list[str]) -> None:
     request was wrong, and 128 plus the number of the signal that stopped it.
     """
     task, args, train_flags = split_task(argv, "sweep TASK --param …")
-    options = parse(
-        Options,
-        args,
-        prog=f"sweep {task}",
-        description="Search for good settings of a task with many trainings, side by side on the cores and GPUs there "
-        "are. Flags after -- go to every run of train. After Ctrl-C, a crash or a kill, rerun the command to resume.",
-    )
+    options = parse(Options, args, prog=f"sweep {task}", description=Options.__doc__)
     require("sweep", "sweep", "optuna", "matplotlib")
     from mjtrain.cli.train import read_command
     from mjtrain.env.catalog import resolve_task_name
@@ -51,14 +48,11 @@ def main(argv: list[str]) -> None:
     from mjtrain.tools.sweep.space import parse_space, read_space_file
 
     _check_wandb(options)
-    parameters = [*options.param, *([] if options.space is None else read_space_file(Path(options.space)))]
-    sweep = SweepRequest(
-        **vars(options),
-        task=resolve_task_name(task),
-        parameters=parse_space(parameters),
-        train_flags=tuple(train_flags),
+    parameters = parse_space([*options.param, *([] if options.space is None else read_space_file(Path(options.space)))])
+    request = SweepRequest(
+        **vars(options), task=resolve_task_name(task), parameters=parameters, train_flags=tuple(train_flags)
     )
-    plan = resolve_sweep(sweep, lambda words: read_command(words)[:2])
+    plan = resolve_sweep(request, lambda words: read_command(words)[:2])
     if options.wandb is not None:
         write_wandb_sweep(plan, Path(options.wandb))
         print(f"wrote {options.wandb}; continue with: wandb sweep {options.wandb}")
