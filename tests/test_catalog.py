@@ -140,7 +140,7 @@ def test_a_factory_in_a_file(task_file: Path) -> None:
         ("no/such/file.py:make", "no such file no/such/file.py"),
         ("{file}:mak", "has no function mak; did you mean make"),
         ("{file}:constant", "has no function constant"),
-        ("{file}:wrong", "returned int; it must return mjtrain.TaskConfig"),
+        ("{file}:wrong", "returned int; return a mjtrain.TaskConfig"),
         ("{file}:broken", "KeyError: 'nose'"),
         ("{file}:leave", "SystemExit: 0 (my_task.py, line "),
         ("{file}:wordless", "Wordless: (its __str__ raises ZeroDivisionError) (my_task.py, line "),

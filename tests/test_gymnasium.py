@@ -280,7 +280,7 @@ def run_program(code: str) -> str:
     ("actions", "words"),
     [
         (np.ones((4, 1), dtype=complex), "step: the actions are of torch.complex128; give real numbers"),
-        (torch.ones(4, 1).to_sparse(), r"sparse, nested or without data; give a dense tensor of shape \(4, 1\)"),
+        (torch.ones(4, 1).to_sparse(), r"sparse, nested or without data; give a dense one of shape \(4, 1\)"),
         (torch.ones(4, 1, device="meta"), "cannot be read as a tensor|without data"),
     ],
     ids=["complex", "sparse", "meta"],
@@ -289,7 +289,7 @@ def test_actions_without_dense_real_numbers_are_refused(actions: object, words: 
     with pytest.raises(RequestError, match=words):
         env.step(actions)
     if isinstance(actions, torch.Tensor):
-        with pytest.raises(RequestError, match="sparse, nested or without data; give a dense tensor"):
+        with pytest.raises(RequestError, match="sparse, nested or without data; give a dense one"):
             env.env.step(actions)
     with pytest.raises(RequestError, match="reset: options are 'mask'; give a dictionary"):
         env.reset(options="mask")  # pyright: ignore[reportArgumentType]

@@ -39,7 +39,7 @@ from mjtrain.runs.teacher import find_missing_teacher
 from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runs.trust import remember
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, refuse
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.machine import count_cores
 from mjtrain.runtime.rank import RankContext, check_seed
@@ -485,9 +485,7 @@ def _place(run: "AnyRun") -> str:
     """Return the directory of a run, or the name of a task."""
     place = run if isinstance(run, str | Path) else getattr(run, "run_dir", None) or getattr(run, "path", None)
     if place is None:
-        raise RequestError(
-            f"run: is {show(run)}; give a run directory, a Run, what train returned, or the name of a task"
-        )
+        raise RequestError(f"run: is {show(run)}; give a run directory, a Run, what train returned, or a task's name")
     return str(place)
 
 
@@ -499,8 +497,7 @@ def _with_play_options(options: dict[str, Any]) -> PlayConfig:
         if option not in known:
             raise RequestError(f"play() has no option {option}; available: env, {', '.join(known)}")
     config = PlayConfig(**_to_plain_options(options))
-    if problems := find_option_problems(config):
-        raise RequestError.of(problems)
+    refuse(find_option_problems(config))
     return config
 
 

@@ -92,7 +92,7 @@ def test_what_cannot_be_steered_is_refused(tmp_path: Path, capsys: pytest.Captur
         open_operator("gamepad", f"{tmp_path}/gone"),
     ):
         pass
-    with pytest.raises(RequestError, match="--drive: the policy reads no command that can be steered"):
+    with pytest.raises(RequestError, match="--drive: the policy reads no command to steer"):
         Commands(make_metadata(size=4, rest=[0.0] * 4), (), Gamepad(os.devnull))
     with pytest.raises(SystemExit) as end:
         main(["nowhere", "--gamepad", "/dev/input/js1"])

@@ -116,7 +116,7 @@ def test_what_broke_worlds_is_explained(tmp_path: Path) -> None:
     assert env.explain_broken_worlds().startswith("the physics is unstable, velocities grew over several env steps")
     env.dump_broken_worlds(tmp_path, "grown")
     env.step(torch.tensor([[0.0], [torch.nan]]))
-    assert env.explain_broken_worlds().startswith("controls were not finite: give the action terms a clip")
+    assert env.explain_broken_worlds().startswith("controls were not finite: give action terms a clip")
     env.dump_broken_worlds(tmp_path, "control")
     env.engine.set_qvel(torch.tensor([True, False]), torch.full((2, 1), torch.nan))
     env.step(torch.zeros(2, 1))

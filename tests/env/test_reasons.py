@@ -110,17 +110,17 @@ GAIT: Any = {"frequency_hz": 2.0, "duty": 0.5, "command": "velocity"}
         (
             gait.feet_gait,
             {**GAIT, "contact_sensors": FEET, "offsets": (0.0, 0.1, 0.2)},
-            "offsets is for 3 feet, and contact_sensors for 2; give one for each",
+            "offsets is for 3 feet, and contact_sensors for 2; give one each",
         ),
         (
             gait.feet_gait,
             {**GAIT, "contact_sensors": FEET, "offsets": (0.0,)},  # it would be broadcast
-            "offsets is for 1 feet, and contact_sensors for 2; give one for each",
+            "offsets is for 1 feet, and contact_sensors for 2; give one each",
         ),
         (
             gait.feet_slide,
             {"contact_sensors": FEET, "velocity_sensors": ("FR_foot_velocity",)},
-            "contact_sensors is for 2 feet, and velocity_sensors for 1; give one for each",
+            "contact_sensors is for 2 feet, and velocity_sensors for 1; give one each",
         ),
         (
             targets.joint_distance,

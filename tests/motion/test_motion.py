@@ -342,7 +342,7 @@ def test_files_that_are_no_motions(tmp_path: Path, skeleton: Skeleton, monkeypat
             read_motion(tmp_path / name, skeleton, fps=30)
     durations = [[0.1 * (1 + row), *[1.0] * 43] for row in range(3)]
     (tmp_path / "d.json").write_text(json.dumps({"Frames": durations}))
-    with pytest.raises(RequestError, match="gap in time"):
+    with pytest.raises(RequestError, match="has a gap: frame"):
         read_motion(tmp_path / "d.json")
     with pytest.raises(RequestError, match="no such file"):
         read_motion(tmp_path / "none.npz")

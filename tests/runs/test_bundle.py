@@ -457,7 +457,7 @@ def test_what_cannot_be_done_is_said(bundle: Path, tmp_path: Path, capsys: pytes
         ((pull, "Cartpole-Balance"), "not a policy bundle"),
         ((pull, "s3://", str(tmp_path / "new")), "names no bucket"),
         ((push, "Cartpole-Balance"), "push RUN DESTINATION"),
-        ((push, "Cartpole-Balance", "http://localhost/x"), "cannot write to a web server"),
+        ((push, "Cartpole-Balance", "http://localhost/x"), "cannot write to web servers"),
         ((push, "Cartpole-Balance", "ftp://host/x"), "s3://"),
         ((push, str(tmp_path / "odd.zip"), str(tmp_path / "odd.zip")), "exists"),
         ((push, "no-run", str(tmp_path / "odd.zip" / "new")), "odd.zip/new: cannot be written"),

@@ -423,12 +423,12 @@ MISTAKES = (
     Mistake(
         what="a factory that returns an EnvConfig",
         changes={"    return TaskConfig(env=env, agent=agent, num_envs=8, max_iterations=1)": "    return env"},
-        says=("task task.py:make_task: the factory returned EnvConfig; it must return mjtrain.TaskConfig",),
+        says=("task task.py:make_task: the factory returned EnvConfig; return a mjtrain.TaskConfig",),
     ),
     Mistake(
         what="a factory that returns nothing",
         changes={"    return TaskConfig(": "    TaskConfig("},
-        says=("task task.py:make_task: the factory returned NoneType; it must return mjtrain.TaskConfig",),
+        says=("task task.py:make_task: the factory returned NoneType; return a mjtrain.TaskConfig",),
     ),
     Mistake(
         what="a field of a config that does not exist",

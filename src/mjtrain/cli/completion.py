@@ -63,7 +63,7 @@ def main(args: list[str]) -> None:
     kinds: dict[str, Any] = {
         "train": _choice_of_tasks(tasks, _train_options),
         "play": _choice_of_tasks(tasks, lambda task: with_env(_PlayOptions, task.env)(play=PlayConfig(), env=task.env)),
-        "scaling": _choice_of_tasks(tasks, lambda _: scaling.Options()),
+        "scaling": _choice_of_tasks(tasks, lambda _: scaling.ScalingOptions()),
         "sweep": _choice_of_tasks(tasks, lambda _: sweep.Options()),
         "list-tasks": list_tasks.Options,
         "runs": runs.Options,

@@ -11,7 +11,7 @@ from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import add_named_parts, expand_robot_file, parse, parse_known, with_env
 from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.config.limits import find_option_problems
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, refuse
 
 USAGE = "play TASK [options]"
 DESCRIPTION = (
@@ -52,8 +52,7 @@ def main(argv: list[str]) -> None:
 
     check_viewer(config)
     _check_without_effect(config)
-    if problems := find_option_problems(config):
-        raise RequestError.of(problems)
+    refuse(find_option_problems(config))
     files = {"--video": config.video, "--html": config.html, "--record": config.record}
     written = [flag for flag, value in files.items() if value is not None]
     shows = config.viewer != "none" or config.replay is not None

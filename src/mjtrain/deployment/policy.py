@@ -102,9 +102,7 @@ class DeployedPolicy:
         except Exception as error:  # onnxruntime has a separate class for each cause
             raise RequestError(f"{file}: is not an ONNX file ({str(error).splitlines()[0]})") from error
         if any(entry.name == "time_step" for entry in self._session.get_inputs()):
-            raise RequestError(
-                f"{file}: is for controllers of BeyondMimic; deploy policy.onnx, which export writes, too"
-            )
+            raise RequestError(f"{file}: is for BeyondMimic's controllers; deploy policy.onnx, which export writes too")
         found = self._session.get_modelmeta().custom_metadata_map.get(KEY)
         if found is None:
             raise RequestError(f"{file}: has no metadata of mjtrain; write it by mjtrain export")
@@ -214,9 +212,5 @@ def find_policy(place: str) -> Path:
         if file.is_file():
             return file
     if path.is_dir():
-        raise RequestError(
-            f"{place}: has neither policy.onnx nor export/policy.onnx; write it by mjtrain export {place}"
-        )
-    raise RequestError(
-        f"{place}: does not exist; give policy.onnx, the folder of an export, a run directory or pretrained:TASK"
-    )
+        raise RequestError(f"{place}: has neither policy.onnx nor export/policy.onnx; run mjtrain export {place}")
+    raise RequestError(f"{place}: does not exist; give policy.onnx, its folder, a run directory or pretrained:TASK")

@@ -22,9 +22,7 @@ class SimulatedProcess:
     def __init__(self, simulation: dict[str, Any], policy: DeployedPolicy) -> None:
         """Start it and wait for its port; a RequestError if it cannot simulate the model, a RuntimeError if it ends."""
         if not Path(simulation["model"]).is_file():
-            raise RequestError(
-                f"--model {simulation['model']}: does not exist; export writes model.mjb beside the policy"
-            )
+            raise RequestError(f"--model {simulation['model']}: is missing; export writes model.mjb beside the policy")
         # The operator's Ctrl-C is for the controller, which damps the robot: a separate session does not hear it.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "mjtrain.deployment.simulated_robot"],

@@ -215,9 +215,7 @@ class Commands:
                 steering = Steering(controls)
                 steering.values = self._wanted[name].tolist()
                 return name, steering
-        raise RequestError(
-            f"--drive: the policy reads no command that can be steered ({', '.join(self._wanted) or 'none'})"
-        )
+        raise RequestError(f"--drive: the policy reads no command to steer ({', '.join(self._wanted) or 'none'})")
 
     def is_stopped(self) -> bool:
         """Take what the operator has done since the last call, and return whether the robot must stop."""

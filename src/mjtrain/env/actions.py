@@ -175,9 +175,7 @@ def _find_scales(name: str, term: ActionTerm, layout: Layout, columns: list[int]
             raise RequestError(f"{flag}: {pattern!r} is not a valid regular expression: {error}") from error
         hits = {column for part in parts for column in range(part.start, part.stop)} & set(columns)
         if not hits:
-            raise RequestError(
-                f"{flag}: {pattern!r} matches no actuator of the term; it has {', '.join(names.values())}"
-            )
+            raise RequestError(f"{flag}: {pattern!r} matches no actuator; the term has {', '.join(names.values())}")
         for column in sorted(hits):
             if column in found:
                 raise RequestError(

@@ -131,9 +131,7 @@ def check_action(action: Any, num_envs: int, num_actions: int) -> None:
     if not isinstance(action, torch.Tensor):
         raise RequestError(f"step: the actions are of type {type(action).__name__}; give a tensor of shape {shape}")
     if action.is_nested or action.layout is not torch.strided or action.is_meta:
-        raise RequestError(
-            f"step: the actions are sparse, nested or without data; give a dense tensor of shape {shape}"
-        )
+        raise RequestError(f"step: the actions are sparse, nested or without data; give a dense one of shape {shape}")
     if action.shape != shape:
         raise RequestError(f"step: the actions have the shape {tuple(action.shape)}; give {shape}")
     if action.is_complex():

@@ -144,10 +144,7 @@ def folder_name(task: str) -> str:
 
 
 def _identify(task: str) -> tuple[str, str]:
-    """Return the name of a task's file or module, which is empty for a registered task, and its own or its factory's.
-
-    The name of a package's __init__.py is that of its folder.
-    """
+    """Return the file, module or package of a task, empty for a registered one, and its own name or its factory's."""
     place, _, name = task.rpartition(":")
     if task.startswith(GYMNASIUM):  # ids may have a namespace, a module and a version
         return GYMNASIUM[:-1], re.sub(r"[^\w.]", "_", task.removeprefix(GYMNASIUM)).lower()
@@ -184,9 +181,7 @@ def load_task(task: str) -> TaskConfig:
     except (Exception, SystemExit) as error:
         raise RequestError(f"task {task}: {type(error).__name__}: {message_of(error)}{_place(error)}") from error
     if not isinstance(config, TaskConfig):
-        raise RequestError(
-            f"task {task}: the factory returned {type(config).__name__}; it must return mjtrain.TaskConfig"
-        )
+        raise RequestError(f"task {task}: the factory returned {type(config).__name__}; return a mjtrain.TaskConfig")
     return config
 
 
@@ -234,11 +229,7 @@ def _load_factory(task: str) -> Callable[[], Any]:
 
 
 def _find_only_factory(file: str) -> str:
-    """Name the only factory in a file, which is parsed and not imported.
-
-    A factory is a public function at the top level of the file that can be called without arguments, and is annotated
-    `-> TaskConfig`. If no function is, functions without an annotation whose names begin with make count.
-    """
+    """Name the only factory in a file, by its annotation or else by a name make…; the file is parsed, not imported."""
     try:
         tree = ast.parse(Path(file).read_bytes())
     except OSError as error:
@@ -246,7 +237,8 @@ def _find_only_factory(file: str) -> str:
     except (SyntaxError, ValueError) as error:
         raise RequestError(f"task {file}: {type(error).__name__}: {error}") from error
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _is_public(node)]
-    found = [node.name for node in functions if node.returns is not None and _names_task_config(node.returns)]
+    typed = {node.name: ast.unparse(node.returns).strip("'\"") for node in functions if node.returns is not None}
+    found = [name for name, annotation in typed.items() if annotation.rpartition(".")[2] == "TaskConfig"]
     if not found:
         found = [node.name for node in functions if node.returns is None and node.name.startswith("make")]
     names = list(dict.fromkeys(found))
@@ -265,10 +257,6 @@ def _is_public(node: ast.FunctionDef) -> bool:
     args = node.args
     required = len(args.posonlyargs) + len(args.args) - len(args.defaults) + args.kw_defaults.count(None)
     return not node.name.startswith("_") and required == 0
-
-
-def _names_task_config(annotation: ast.expr) -> bool:
-    return ast.unparse(annotation).strip("'\"").rpartition(".")[2] == "TaskConfig"
 
 
 def file_module(file: Path) -> str:

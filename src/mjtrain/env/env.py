@@ -551,9 +551,7 @@ class Env:
         actions = call_term(f"controllers.{name}", term.func, self, term.params, self._core)
         check_results("controller", [f"controllers.{name}"], [actions], self._core)
         if actions.shape[1] != self.num_actions:
-            raise TypeError(
-                f"--env.controllers.{name}: returned {actions.shape[1]} columns; an action has {self.num_actions}"
-            )
+            raise TypeError(f"--env.controllers.{name}: returned {actions.shape[1]} columns, not {self.num_actions}")
         return actions.clamp(*self.action_bounds)
 
     def push(self, body: str, mask: torch.Tensor, wrench: torch.Tensor, duration_s: torch.Tensor | float) -> None:
@@ -640,10 +638,7 @@ class Env:
 
     @torch.no_grad()
     def _start(self) -> dict[str, torch.Tensor]:
-        """Randomise and start every world, and return the first observations.
-
-        Term functions are called here for the first time. All evaluators exist by then.
-        """
+        """Randomise and start every world, and return the first observations; all evaluators exist by then."""
         everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
         self._events.start(self)
         self._begin_episodes(everywhere)

@@ -72,9 +72,7 @@ class NanGuard:
             (before, now), width = rows, sum(self._widths[:2])
             ctrl = now[len(now) - self._widths[3] :]
             if not (ctrl.abs() <= MAX_VALUE).all():
-                return (
-                    "controls were not finite: give the action terms a clip, and look for observations without bounds"
-                )
+                return "controls were not finite: give action terms a clip, and look for observations without bounds"
             if step and before[self._widths[0] : width].abs().max() > _GROWS:
                 return (
                     "the physics is unstable, velocities grew over several env steps: shorten --env.robot.timestep, "

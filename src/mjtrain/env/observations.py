@@ -37,9 +37,7 @@ class Observations:
             images = [reading.ndim == 4 for reading in readings]
             if any(images) and not all(images):
                 image, flat = sources[images.index(True)].name, sources[images.index(False)].name
-                raise RequestError(
-                    f"--env.{image}: returns images and {flat} does not; put images into a separate group"
-                )
+                raise RequestError(f"--env.{image}: returns images and {flat} does not; put images into another group")
             make = _ImageGroup if any(images) else _FlatGroup
             self._groups[name] = make(name, terms, sources, readings, self._core, noise=self._with_noise)
 
@@ -172,11 +170,7 @@ class _FlatGroup(_Group):
 
 
 class _ImageGroup(_Group):
-    """Images of one height and width, stacked along their channels.
-
-    uint8 stays uint8, of which a network sees value / 255. Where terms of uint8 and of float32 meet in a group, the
-    group is float32 and the uint8 ones are divided by 255.
-    """
+    """Images of one size, stacked along their channels; uint8 is divided by 255 where another term is float32."""
 
     def _prepare(self, terms: dict[str, ObservationTerm]) -> None:
         first, size = next(iter(self._terms)), self._shapes[0][1:]

@@ -6,15 +6,14 @@ Importing this module imports neither torch nor the functions' modules.
 import inspect
 import math
 import re
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import EnvConfig
 from mjtrain.config.limits import find_type_problems, show
-from mjtrain.runtime.errors import RequestError, spaced
+from mjtrain.runtime.errors import RequestError, refuse, spaced
 
 if TYPE_CHECKING:
     from mjtrain.sim.robots.layout import Layout
@@ -42,6 +41,8 @@ PLURALS = {
     "geoms": "geom",
 }
 """Last words of parameters that hold regular expressions over names of the robot, and of those that hold one name."""
+
+_compile = cache(partial(compile, filename="<annotation>", mode="eval"))
 
 _FREE = 7
 """Columns of a free joint in qpos."""
@@ -75,9 +76,7 @@ def check_terms(config: EnvConfig, *, limits: bool = True) -> None:
     Args:
         limits: False lets pass what is only out of its range or has no effect, for configs of recorded runs.
     """
-    problems = find_term_problems(config, limits=limits)
-    if problems:
-        raise RequestError.of(problems)
+    refuse(find_term_problems(config, limits=limits))
 
 
 def find_term_problems(config: EnvConfig, *, limits: bool = True) -> list[str]:
@@ -224,15 +223,10 @@ def read_annotation(func: Callable[..., Any], parameter: inspect.Parameter) -> A
     kind = parameter.annotation
     if isinstance(kind, str):  # of a module with `from __future__ import annotations`
         try:
-            kind = eval(_compile(kind), getattr(inspect.unwrap(func), "__globals__", {}))
+            kind = eval(_compile(kind.strip()), getattr(inspect.unwrap(func), "__globals__", {}))
         except Exception:  # a name that only a type checker knows
             return Any
     return Any if kind is parameter.empty else kind
-
-
-@cache
-def _compile(annotation: str) -> types.CodeType:
-    return compile(annotation.strip(), "<annotation>", "eval")
 
 
 def _find_wrong_call(term: TermFunction, signature: inspect.Signature) -> str | None:

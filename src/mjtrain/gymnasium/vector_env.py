@@ -121,9 +121,7 @@ class TaskVectorEnv(VectorEnv):
         mask = (options or {}).get("reset_mask")
         if seed is not None:
             if mask is not None:
-                raise RequestError(
-                    "reset(seed=…, options={'reset_mask': …}): a seed is for all worlds; give one of them"
-                )
+                raise RequestError("reset(seed=…, options={'reset_mask': …}): a seed is for all worlds; give either")
             if not (self._fresh and seed == self._seed):
                 check_seed("seed", seed)  # or the worlds would be closed in vain
                 self._seed = seed

@@ -17,7 +17,7 @@ from mjtrain.launcher.planning.external import ExternalRank, add_local_world_siz
 from mjtrain.launcher.planning.placement import resolve_hostnames, resolve_plan
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
 from mjtrain.launcher.rank.in_process import check_thread, run_in_process
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, refuse
 from mjtrain.runtime.machine import count_cores, count_gpus
 from mjtrain.runtime.processes import ancestor_commands
 from mjtrain.runtime.standard_streams import open_missing_streams, show_crashes
@@ -58,8 +58,7 @@ def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = Non
     _check_function(fn)
     config = LaunchConfig() if launch is None else launch
     plan = make_plan(config, hosts=find_hosts(config))
-    if problems := list(find_function_problems(plan.faults)):
-        raise RequestError.of(problems)
+    refuse(find_function_problems(plan.faults))
     if plan.rejoin_at_save:
         raise RequestError("--rejoin-at-save: is for trainings, which say when they have saved; leave it out")
     return run_plan(LaunchRequest(plan=plan, fn=fn, args=args), rendezvous(plan))

@@ -291,21 +291,14 @@ def _raise(_fault: Fault, _place: Place) -> NoReturn:
 
 
 def _hang(_fault: Fault, _place: Place) -> NoReturn:
-    """Wait in native code for a mutex that this very thread holds. Other threads of Python run on.
-
-    Signal handlers that were set in Python do not run, as this thread does not return to Python.
-    """
+    """Wait in native code, where no signal handler of Python runs, for a mutex that this very thread holds."""
     libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)  # zeros are PTHREAD_MUTEX_INITIALIZER
     while True:
         libc.pthread_mutex_lock(mutex)
 
 
 def _oom(_fault: Fault, place: Place) -> NoReturn:
-    """Have an allocation of torch fail, without taking memory from other processes.
-
-    On the CPU, this process may have a little more address space than it has, and allocates until torch cannot. On a
-    GPU, it asks for more than the GPU has in all.
-    """
+    """Have an allocation of torch fail, by a limit on this process on the CPU, without taking memory from others."""
     import torch
 
     if place.device.startswith("cuda"):

@@ -156,10 +156,7 @@ def controller(func: "Callable[Concatenate[Env, P], Tensor]", /, *args: P.args, 
 
 
 def _bind(func: Callable[..., Any], num_leading: int, args: tuple[Any, ...], params: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters by name, in the order of the signature, with the defaults of those that are missing.
-
-    Parameters that the function does not have are kept: `check_terms` reports them with the name of the term.
-    """
+    """Return the parameters by name, with the defaults of missing ones; `check_terms` reports unknown ones."""
     try:
         names = list(inspect.signature(func).parameters)[num_leading:]
     except (TypeError, ValueError):

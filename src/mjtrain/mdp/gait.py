@@ -280,9 +280,7 @@ def feet_slide(
 def _check_feet(one: torch.Tensor, name: str, other: torch.Tensor, other_name: str) -> None:
     """Raise a RequestError if two parameters are for different numbers of feet; one foot would stand for all."""
     if one.shape[1] != other.shape[1]:
-        raise RequestError(
-            f"{name} is for {one.shape[1]} feet, and {other_name} for {other.shape[1]}; give one for each"
-        )
+        raise RequestError(f"{name} is for {one.shape[1]} feet, and {other_name} for {other.shape[1]}; give one each")
 
 
 def _stepping(env: Env, command: str, velocity_sensor: str | None, stopped_below: float) -> torch.Tensor:

@@ -428,10 +428,7 @@ def _tracked(
 
 
 def _move(env: Env, command: str, ahead: int) -> dict[str, torch.Tensor]:
-    """Return positions and quaternions of the tracked bodies of the reference, moved to the robot.
-
-    It gets the place of the robot's anchor body in the plane and its heading, and keeps its own height.
-    """
+    """Move the tracked bodies of the reference to the robot's anchor in the plane, and to its heading; heights stay."""
     states = env.bodies
     known = _MOVED.setdefault(states, {})
     if (command, ahead) in known:

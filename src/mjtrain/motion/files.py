@@ -321,9 +321,7 @@ def _rate(durations: np.ndarray) -> float:
         raise RequestError("a frame has no positive duration")
     if durations.max() > 1.02 * durations.min():
         frame = int(durations.argmax())
-        raise RequestError(
-            f"has a gap in time: frame {frame} lasts {durations.max():g} s, others {durations.min():g} s"
-        )
+        raise RequestError(f"has a gap: frame {frame} lasts {durations.max():g} s, others {durations.min():g} s")
     return float(1 / durations.mean())
 
 

@@ -95,9 +95,7 @@ def make_motion(
     lengths = np.linalg.norm(root_quat, axis=1)
     if np.abs(lengths - 1).max() > 0.01:
         frame = int(np.abs(lengths - 1).argmax())
-        raise RequestError(
-            f"root_quat has length {lengths[frame]:.3g} in frame {frame}; a rotation (w, x, y, z) has length 1"
-        )
+        raise RequestError(f"root_quat has length {lengths[frame]:.3g} in frame {frame}; a rotation has length 1")
     if contacts is not None:
         contacts = np.asarray(contacts)
         if contacts.dtype.kind not in "biuf" or not np.isfinite(contacts).all():

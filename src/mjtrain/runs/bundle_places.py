@@ -119,9 +119,7 @@ def check_destination(destination: str) -> None:
     if scheme == "hf":
         _check_hub(destination)
     elif scheme in ("http", "https"):
-        raise RequestError(
-            f"push {destination}: mjtrain cannot write to a web server; push to a folder, hf:// or s3://"
-        )
+        raise RequestError(f"push {destination}: mjtrain cannot write to web servers; push to a folder, hf:// or s3://")
     elif scheme:
         url = check_url("push", destination)
         if scheme != "file":

@@ -77,10 +77,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 
 def _share_names(value: Any) -> Any:
-    """Return nested values in which equal strings are one object.
-
-    A file has each object once, and which strings are one object differs between a resumed run and another one.
-    """
+    """Return nested values in which equal strings are one object, so that files of equal values are equal."""
     if type(value) is str:
         return sys.intern(value)
     if type(value) is dict:  # not the subclass of networks, which has attributes, and names that nothing else has

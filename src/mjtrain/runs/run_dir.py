@@ -113,9 +113,7 @@ def name_run_dir(config: TrainConfig) -> Path:
     if len(os.fsencode(given)) > 235:  # a file name has at most 255, of which the date and the time take 20
         raise RequestError(f"--run-name {given}: must have at most 235 bytes")
     if not _is_utf8(given):
-        raise RequestError(
-            f"--run-name {given}: is not UTF-8, and MuJoCo opens no file of that name; give another name"
-        )
+        raise RequestError(f"--run-name {given}: is not UTF-8, and MuJoCo opens no file of that name; give another")
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     return experiment_dir(config) / "_".join(filter(None, (stamp, given)))
 

@@ -195,9 +195,7 @@ def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: A
         raise RequestError(f"--agent.obs-groups.teacher {missing[0]}: the environment observes {', '.join(here)}")
     for group in taught.obs_groups["actor"]:
         if group not in theirs["observations"]:
-            raise RequestError(
-                f"{_FLAG} {place}: its policy reads {group}, which params/env.yaml of its run does not have"
-            )
+            raise RequestError(f"{_FLAG} {place}: its policy reads {group}, which its run's params/env.yaml lacks")
     read = [term for group in taught.obs_groups["actor"] for term in theirs["observations"][group]]
     reads = [term for group in agent.obs_groups["teacher"] for term in here[group]]
     if read != reads:

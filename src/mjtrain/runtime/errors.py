@@ -32,6 +32,12 @@ class RequestError(ValueError):
         return error
 
 
+def refuse(problems: Iterable[str]) -> None:
+    """Raise a `RequestError` if there are problems."""
+    if found := list(problems):
+        raise RequestError.of(found)
+
+
 class OutsideError(RuntimeError):
     """Something that this process depends on fails, and may work later; the message is one line that says all.
 

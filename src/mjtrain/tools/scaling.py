@@ -59,21 +59,39 @@ class ScalingPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalingStudy:
-    """Which runs to compare; see the flags of `scaling`. Numbers of ranks are ascending."""
+class ScalingOptions:
+    """Train a task with several numbers of ranks, and compare the trainings.
+
+    Compared are env steps per second, where an iteration's time goes, efficiency against linear, and return, successes
+    and losses against time and against env steps. Flags after -- go to every run of train.
+    """
+
+    ranks: tuple[int, ...] = (1, 2)
+    """Numbers of ranks to train with."""
+
+    mode: tuple[Mode, ...] = ("weak", "strong")
+    """weak: --num-envs per rank. strong: --num-envs for the whole job, split evenly. apart: as weak, but each rank is a
+    separate training, which waits for no other; what the hardware gives to this many at once."""
+
+    num_envs: int = 4096
+    """Environments, per rank or, with strong, of the whole job."""
+
+    max_iterations: int = 25
+    """Iterations of each run."""
+
+    device: Literal["cpu", "gpu"] = "cpu"
+    """cpu: each rank is a worker with one thread. gpu: each rank has a GPU."""
+
+    out: str = "scaling"
+    """Folder for the table, scaling.json, scaling.png and the runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingStudy(ScalingOptions):
+    """Which runs to compare; the folder exists."""
 
     task: str
-    ranks: tuple[int, ...]
-    modes: tuple[Mode, ...]
-    num_envs: int
-    max_iterations: int
-    on_gpus: bool
-    """One rank per GPU; else CPU workers of one thread each, so that every rank has the same resources."""
-
-    out_dir: Path
-    """Existing folder for the results and the runs."""
-
-    train_flags: tuple[str, ...] = ()
+    train_flags: tuple[str, ...]
 
 
 def run_study(study: ScalingStudy) -> list[ScalingPoint]:
@@ -87,21 +105,22 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
         if flag in given:
             raise RequestError(f"-- --{flag}: is decided by scaling")
     require("scaling", "plot", "matplotlib")
-    if "strong" in study.modes:
-        for count in study.ranks:
+    ranks = sorted(set(study.ranks))
+    if "strong" in study.mode:
+        for count in ranks:
             if study.num_envs % count:
                 raise RequestError(f"--num-envs {study.num_envs}: strong scaling cannot split it over {count} ranks")
     points: list[ScalingPoint] = []
     trained: dict[tuple[int, int, int], list[Rows]] = {}
-    for mode in study.modes:
+    for mode in study.mode:
         jobs = {}
-        for count in study.ranks:
+        for count in ranks:
             num_jobs, num_ranks = (count, 1) if mode == "apart" else (1, count)
             size = (num_jobs, num_ranks, study.num_envs // count if mode == "strong" else study.num_envs)
             if size not in trained:
                 trained[size] = _train(study, *size)
             jobs[count] = trained[size]
-        fewest = study.ranks[0]
+        fewest = ranks[0]
         base = _median_speed(jobs[fewest]) / fewest
         points += [_summarise(mode, count, rows, base) for count, rows in jobs.items()]
     return points
@@ -128,7 +147,7 @@ def write_results(points: list[ScalingPoint], out_dir: Path) -> str:
 
 def _train(study: ScalingStudy, num_jobs: int, num_ranks: int, num_envs: int) -> list[Rows]:
     """Run the command train with a number of environments per rank, several times at once, and return their metrics."""
-    runs = study.out_dir / f"{num_jobs}_jobs_of_{num_ranks}_x_{num_envs}"
+    runs = Path(study.out).absolute() / f"{num_jobs}_jobs_of_{num_ranks}_x_{num_envs}"
     before = set(runs.glob("*/*/*"))
     environ = {**os.environ, "PYTHONPATH": module_path()}
     with StopSignals(leave), ExitStack() as started:
@@ -137,8 +156,9 @@ def _train(study: ScalingStudy, num_jobs: int, num_ranks: int, num_envs: int) ->
             log_root = runs / str(job)
             log_root.mkdir(parents=True, exist_ok=True)
             gpus = [str(job * num_ranks + rank) for rank in range(num_ranks)]
-            where = ["--gpu-ids", *gpus] if study.on_gpus else ["--gpu-ids", "None", "--num-workers", str(num_ranks)]
-            words = [study.task, *where, "--logger", "none", *([] if study.on_gpus else ["--num-threads", "1"])]
+            on_cpu = ["--gpu-ids", "None", "--num-workers", str(num_ranks), "--num-threads", "1"]
+            where = ["--gpu-ids", *gpus] if study.device == "gpu" else on_cpu
+            words = [study.task, *where, "--logger", "none"]
             words += ["--num-envs", str(num_envs), "--max-iterations", str(study.max_iterations)]
             words += ["--log-root", str(log_root), *study.train_flags]
             write_whole(console := log_root / "console.txt", "")

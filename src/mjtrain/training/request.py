@@ -1,7 +1,7 @@
 """From what was asked for to what will be done: all that can be checked before anything is written."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -32,7 +32,7 @@ from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.sources import find_copies
 from mjtrain.runs.teacher import AUTO, find_missing_teacher, resolve_teacher
 from mjtrain.runs.trained_run import drop_unused
-from mjtrain.runtime.errors import RequestError, count, require
+from mjtrain.runtime.errors import RequestError, count, refuse, require
 from mjtrain.runtime.machine import (
     available_memory,
     count_cores,
@@ -136,7 +136,7 @@ class TrainRequest:
 
 @dataclass(kw_only=True)
 class Draft:
-    """A training that is complete and planned, for the `CHECKS`."""
+    """A training that is complete and planned, to be compared with this machine."""
 
     config: TrainConfig
     plan: LaunchPlan
@@ -158,9 +158,9 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     plan = _plan(config, launch)
     draft = _fit_to_plan(config, launch, plan)
     env = with_place_names(draft.config.env)
-    for check in CHECKS:
-        if problems := list(check(draft)):
-            raise RequestError.of(problems)
+    _check_run(draft)
+    _fetch_motions(draft)
+    _check_task(draft)
     return TrainRequest(
         config=draft.config,
         launch=launch,
@@ -181,9 +181,7 @@ def _complete(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainConfig, s
     """Fill in what other runs and the scheduler decide, and return the Slurm job to queue again if there is one."""
     config = resolve_learner(config)
     find_library(config.learner.name)  # raises if it is not installed
-    problems = list(find_rule_problems(config))  # which losses there are depends on the learner
-    if problems:
-        raise RequestError.of(problems)
+    refuse(find_rule_problems(config))  # which losses there are depends on the learner
     config, job = resolve_requeue(config, launch, os.environ)  # first, because it decides which run is resumed
     return resolve_teacher(config), job
 
@@ -215,12 +213,9 @@ def _drop_unused(config: TrainConfig) -> tuple[TrainConfig, list[str]]:
     return (replace(config, env=env), lines) if lines and is_resumed(config) else (config, [])
 
 
-def _check_faults(draft: Draft) -> Iterable[str]:
-    return find_training_problems(draft.plan.faults, draft.config, draft.plan.world_size)
-
-
-def _check_run(draft: Draft) -> Iterable[str]:
+def _check_run(draft: Draft) -> None:
     run = draft.config.run
+    refuse(find_training_problems(draft.plan.faults, draft.config, draft.plan.world_size))
     resolve_engine(run.engine, draft.plan.device)
     name_run_dir(draft.config)  # checks --run-name
     if run.logger not in get_args(LoggerName):
@@ -233,41 +228,39 @@ def _check_run(draft: Draft) -> Iterable[str]:
         drawing_environ("cpu", os.environ)  # raises if something is missing
     if run.resume is None:  # a run that is resumed has its own copy
         check_robot_file(draft.config.env.robot)
-    if (uneven := list(find_uneven_batches(draft.config, draft.plan.world_size))) and not is_resumed(draft.config):
-        yield from uneven  # others continue with what they have
+    problems = list(find_uneven_batches(draft.config, draft.plan.world_size))
+    if problems and is_resumed(draft.config):
+        problems = []  # it continues with what it has
     if run.profile is not None and run.max_iterations <= 2 * run.profile:
         steps = run.total_env_steps
         given = "--max-iterations is" if steps is None else f"--total-env-steps {steps} gives"
-        yield f"--profile {run.profile}: needs {1 + 2 * run.profile} iterations, and {given} {run.max_iterations}"
-
-
-def _check_learner(draft: Draft) -> Iterable[str]:
+        wanted = f"{1 + 2 * run.profile} iterations"
+        problems.append(f"--profile {run.profile}: needs {wanted}, and {given} {run.max_iterations}")
+    refuse(problems)
     draft.notices += check_learner(draft.config, draft.plan.world_size, draft.plan.device)
-    return ()
 
 
-def _fetch_motions(draft: Draft) -> Iterable[str]:
+def _fetch_motions(draft: Draft) -> None:
     """Fetch what a run that is resumed has no copy of; a new run asks again for what was fetched before."""
     config = draft.config
     if not any(list_places(config.env)):
-        return ()
+        return
     resumed = find_resumed_here(config)
     is_restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     kept = {} if resumed is None else find_copies(resumed)
     env, draft.motions = resolve_motions(config.env, kept, again=not (is_restart or is_resumed(config)))
     draft.config = replace(config, env=env)
     draft.notices += [f"motion {name}: read from {file}" for name, file in draft.motions.items()]
-    return ()
 
 
-def _check_task(draft: Draft) -> Iterable[str]:
+def _check_task(draft: Draft) -> None:
     """Make two worlds of the task, and compare networks and memory with what they return."""
     config, plan = draft.config, draft.plan
     if not isinstance(config.env, EnvConfig):
         check_before_training(config.env, config.agent, config.num_envs)
-        return ()
+        return
     if config.run.resume is not None and config.env.robot.spec is None and not Path(config.env.robot.file).is_file():
-        return ()  # only the run has the robot
+        return  # only the run has the robot
     from mjtrain.training.preflight.dry_step import NUM_ENVS, check_task  # imports MuJoCo
 
     check_image_sizes(config.env, NUM_ENVS, available_memory())
@@ -275,23 +268,11 @@ def _check_task(draft: Draft) -> Iterable[str]:
     size = check_task(config.env, mirrored)
     doubts = (*size.warnings, *_find_odd_rollouts(config, size), *find_unread_groups(config.agent, config.env))
     draft.notices += [f"warning: {doubt}" for doubt in doubts]
-    if problems := list(find_network_problems(config.agent, size.shapes, config.num_envs)):
-        return problems
+    refuse(find_network_problems(config.agent, size.shapes, config.num_envs))
     check_actor(config, size.shapes, size.num_actions)
     draft.memory = find_memory_need(config, size, _find_available_memory(plan))
     check_memory(draft.memory, config, plan.world_size)
     _check_memory_of_fewest(config, size, plan)
-    return ()
-
-
-CHECKS: tuple[Callable[[Draft], Iterable[str]], ...] = (
-    _check_faults,
-    _check_run,
-    _check_learner,
-    _fetch_motions,
-    _check_task,
-)
-"""What is compared with this machine, the cheapest first. A check returns a line for each problem, or raises one."""
 
 
 def _check_memory_of_fewest(config: TrainConfig, size: "TaskSize", plan: LaunchPlan) -> None:
@@ -428,6 +409,5 @@ def with_options(run: RunConfig, options: dict[str, Any]) -> RunConfig:
         if option not in known:
             raise RequestError(f"train() has no option {option}; available: launch, env, agent, {', '.join(known)}")
     run = replace(run, **options)
-    if problems := find_option_problems(run):
-        raise RequestError.of(problems)
+    refuse(find_option_problems(run))
     return run

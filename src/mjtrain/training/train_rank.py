@@ -141,7 +141,7 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
     """Build this rank's worlds."""
     if not isinstance(config.env, EnvConfig):
         raise RequestError(
-            f"{config.env.label}: is an external environment; make_env and make_vec only build mjtrain tasks"
+            f"{config.env.label}: is an external environment; make_env and make_vec build mjtrain's tasks"
         )
     engine = make_engine(config.run.engine, config.env, config.num_envs, context.device, context.num_threads)
     seed = derive_seed(context.seed, Stream.WORLDS)

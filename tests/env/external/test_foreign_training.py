@@ -101,10 +101,10 @@ def test_gymnasium_is_trained_resumed_played_and_exported(tmp_path: Path, capfd:
     with pytest.raises(SystemExit) as stop:
         play_command.main([str(result.run_dir), "--viewer", "web"])
     assert stop.value.code == 2
-    assert "viewers, videos and replays show worlds of mjtrain's own" in capfd.readouterr().err
+    assert "viewers, videos and replays need mjtrain's" in capfd.readouterr().err
     with pytest.raises(RequestError, match="--engine warp: gymnasium:Pendulum-v1 brings its own physics"):
         mjtrain.play(run, engine="warp")
-    with pytest.raises(RequestError, match="make_env and make_vec only build mjtrain tasks"):
+    with pytest.raises(RequestError, match="make_env and make_vec build mjtrain's tasks"):
         mjtrain.make_env("gymnasium:Pendulum-v1")
 
 

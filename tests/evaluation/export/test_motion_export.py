@@ -280,5 +280,5 @@ def test_deploy_says_which_file_it_takes(exported: Exported) -> None:
     with pytest.raises(RequestError, match="p: its actions are added to motion_controls, which deploy does not"):
         check(residual, "p")
     check(exported.metadata, "p")
-    with pytest.raises(RequestError, match=r"file\.onnx: is for controllers of BeyondMimic; deploy policy\.onnx"):
+    with pytest.raises(RequestError, match=r"file\.onnx: is for BeyondMimic's controllers; deploy policy\.onnx"):
         DeployedPolicy(exported.file)

@@ -104,7 +104,7 @@ def test_the_critic_comes_from_one_run_and_the_actor_from_another(tmp_path: Path
 def test_a_critic_that_would_not_be_used_or_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"--load-critic pretrained: needs --load, which names the policy"):
         go(tmp_path, load_critic="pretrained")
-    with pytest.raises(RequestError, match=r"--load-critic pretrained: is a shared policy, which has no critic"):
+    with pytest.raises(RequestError, match=r"--load-critic pretrained: a shared policy has no critic"):
         go(tmp_path, load="pretrained", load_critic="pretrained")
     with pytest.raises(RequestError, match=r"--load-critic nowhere\.pt: no such file"):
         go(tmp_path, load="pretrained", load_critic="nowhere.pt")

@@ -177,7 +177,7 @@ def test_a_teacher_that_does_not_fit_is_named(teacher_run: Path, tmp_path: Path)
     shutil.copytree(teacher_run, damaged)
     record = damaged / "params" / "env.yaml"
     record.write_text(record.read_text().replace("\n  actor:\n", "\n  lost:\n", 1))
-    with pytest.raises(RequestError, match=r"its policy reads actor, which params/env\.yaml of its run does not have"):
+    with pytest.raises(RequestError, match=r"its policy reads actor, which its run's params/env\.yaml lacks"):
         resolve_teacher(student(str(damaged)))
     record = damaged / "params" / "agent.yaml"
     record.write_text(record.read_text().replace("obs_groups:\n  actor:", "obs_groups:\n  lost:"))

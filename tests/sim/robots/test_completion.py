@@ -454,7 +454,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "reference of a sensor without one": (
         {"sensors": {"x": SensorConfig(type="gyro", object="torso", reference="world")}},
-        "--env.robot.sensors.x.reference world: a sensor of type gyro takes no reference",
+        "--env.robot.sensors.x.reference world: type gyro takes no reference",
     ),
     "no reference": (
         {"sensors": {"x": SensorConfig(type="distance", object="torso")}},
@@ -515,7 +515,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a gain of a motor": (
         {"actuators": {"a": ActuatorConfig(type="motor", kv=1.0)}},
-        "--env.robot.actuators.a.kv 1: type motor does not use it; leave it out",
+        "--env.robot.actuators.a.kv 1: type motor ignores it; leave it out",
     ),
     "half a curve": (
         {"actuators": {"a": ActuatorConfig(type="motor", stall_torque=5.0)}},
@@ -657,9 +657,7 @@ def test_a_keyframe_sets_the_height_of_one_free_joint(
     before = dict(zip(names, model.qpos0[columns], strict=True))
     assert dict(zip(names, model.key("home").qpos[columns], strict=True)) == before | {raised: 0.6}
     if raised == "other_base":
-        with pytest.raises(
-            RequestError, match=r"home\.free-joint: name the free joint that height and quat set; available:"
-        ):
+        with pytest.raises(RequestError, match=r"home\.free-joint: name the free joint of height and quat; available:"):
             load(path, keyframes={"home": KeyframeConfig(height=0.6)})
         with pytest.raises(RequestError, match=r"home\.free-joint trunk: no free joint has this name"):
             load(path, keyframes={"home": KeyframeConfig(height=0.6, free_joint="trunk")})

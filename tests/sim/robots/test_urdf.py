@@ -347,7 +347,7 @@ def test_check_robot_says_what_is_doubtful(tmp_path: Path, capsys: pytest.Captur
 def test_an_infinite_effort_is_no_limit(tmp_path: Path) -> None:
     model, notes = import_leg(tmp_path, LEG.replace('effort="20"', 'effort="inf"'))
     assert np.isfinite(model.actuator("hip").forcerange).all()
-    assert "no effort limit in the file, so one was guessed from the weight: hip" in notes
+    assert "no effort limit in the file; guessed from the weight: hip" in notes
 
 
 HIP = '<limit lower="-1" upper="1" effort="20"'

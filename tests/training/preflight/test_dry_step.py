@@ -120,7 +120,7 @@ def test_only_due_worlds_of_an_interval_event_count() -> None:
         assert not hasattr(caught.value, "__notes__"), "only the event that pushes so is named"
     with pytest.raises(RequestError, match=r"--env.events.x: breaks\(\) left numbers .* that are not finite"):
         check_task(replace(CARTPOLE, events={"x": EventTerm(func=breaks)}))
-    with pytest.raises(RequestError, match=r"--env.events.x: moves\(\) changed worlds.qpos, which an interval event"):
+    with pytest.raises(RequestError, match=r"--env.events.x: moves\(\) changed worlds.qpos in mode interval"):
         check_task(replace(CARTPOLE, events={"x": EventTerm(func=moves, mode="interval")}))
 
 

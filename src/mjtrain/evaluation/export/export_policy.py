@@ -134,9 +134,7 @@ def check_run(run: TrainedRun) -> None:
     """Raise a RequestError if a run cannot become a bundle, as far as that is known before anything is written."""
     require("push", "share", "safetensors")
     if run.run_dir is None:
-        raise BundleError(
-            f"push {run.checkpoint}: is a checkpoint outside of a run, which does not say how it was trained"
-        )
+        raise BundleError(f"push {run.checkpoint}: is outside of a run, and does not say how it was trained")
 
 
 def write_bundle(

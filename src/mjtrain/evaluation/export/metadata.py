@@ -251,12 +251,7 @@ def _keep_used(sensors: dict[str, Any], observations: list[dict[str, Any]], comm
 
 
 def _describe_source(term: ObservationTerm, env: Env, sensors: dict[str, Any]) -> dict[str, Any]:
-    """Describe what a term reads.
-
-    Returns:
-        joints and sensors: the names in the order of the columns, where it reads any; measured_by: what gives them on a
-        robot (see `describe_sensors`; also encoders, controller, command, camera, unknown); begins: for a clock.
-    """
+    """Return joints and sensors in the order of the columns, what gives them on a robot, and where a clock begins."""
     found: dict[str, Any] = {}
     params, layout = term.params, env.engine.layout
     if "joints" in params:

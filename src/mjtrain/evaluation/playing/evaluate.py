@@ -18,7 +18,7 @@ from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.runs.bundle_places import PRETRAINED, is_place
 from mjtrain.runs.motion_places import resolve_motions
 from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, make_untrained_run
-from mjtrain.runtime.errors import RequestError, require
+from mjtrain.runtime.errors import RequestError, refuse, require
 from mjtrain.runtime.files import check_writable, saying_where
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.standard_streams import write_to_stderr
@@ -98,10 +98,7 @@ def with_other_env(run: TrainedRun, env: AnyEnvConfig) -> TrainedRun:
     env, _ = resolve_motions(env)
     problems = find_term_problems(env) if isinstance(env, EnvConfig) else []
     # A run may keep the problems that it was trained with. Its notices name them, see `runs.trained_run`.
-    if new := [
-        problem for problem in problems if not any(line.endswith(f"recorded {problem}") for line in run.notices)
-    ]:
-        raise RequestError.of(new)
+    refuse(problem for problem in problems if not any(line.endswith(f"recorded {problem}") for line in run.notices))
     return replace(run, env=env)
 
 

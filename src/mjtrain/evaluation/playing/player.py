@@ -217,9 +217,7 @@ class TrainedPolicy:
         if is_uint8 and "uint8" not in str(given.dtype):
             raise RequestError(f"observations of group {name} are {given.dtype}; the policy reads uint8, 0 to 255")
         if not is_uint8 and len(shape) > 1 and "uint8" in str(given.dtype):
-            raise RequestError(
-                f"observations of group {name} are {given.dtype}; the policy reads float32, where colours are 0 to 1"
-            )
+            raise RequestError(f"observations of group {name} are {given.dtype}; give float32, with colours in 0 to 1")
 
     def reset(self, done: Any = None) -> None:
         """Forget what a recurrent policy remembers; others remember nothing.

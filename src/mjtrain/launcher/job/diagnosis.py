@@ -123,7 +123,10 @@ class OomWatch:
     """Remembers what the kernel has reported so far, and afterwards tells what is new."""
 
     def __init__(self) -> None:
-        self._counter = _find_counter()
+        names = ("memory.events", "memory.oom_control")
+        files = (folder / name for folder in find_cgroups("memory") for name in names)
+        counters = (file for file in files if _read_count(file) is not None)
+        self._counter = next(counters, Path("/proc/vmstat"))  # the innermost cgroup that counts, or the whole machine
         self._count_before = _read_count(self._counter) or 0
         self._log: int | None = None
         with contextlib.suppress(OSError):  # often only root can read the kernel's log
@@ -154,12 +157,6 @@ class OomWatch:
                 continue  # records were overwritten before they were read; the next read continues after them
             except OSError:
                 return "".join(records)
-
-
-def _find_counter() -> Path:
-    """Return where the kernel counts its kills: the innermost cgroup that counts them, or the whole machine."""
-    files = (folder / name for folder in find_cgroups("memory") for name in ("memory.events", "memory.oom_control"))
-    return next((file for file in files if _read_count(file) is not None), Path("/proc/vmstat"))
 
 
 def _read_count(path: Path) -> int | None:

@@ -78,11 +78,7 @@ def _write(stream: IO[str] | None, data: bytes) -> None:
 
 
 def _descriptor(stream: IO[str] | None) -> int | None:
-    """Return the operating system's descriptor of a standard stream; None for one that only takes text.
-
-    The stream of a notebook's kernel has a descriptor, but that of the terminal in which the notebook server was
-    started: what is written there does not appear in the notebook. So only files count.
-    """
+    """Return the descriptor of a standard stream that is a file; that of a notebook leads to another terminal."""
     if not isinstance(stream, io.TextIOWrapper):
         return None
     try:

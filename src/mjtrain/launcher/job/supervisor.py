@@ -240,10 +240,7 @@ class Supervisor:
     # What follows from it
 
     def _on_signal(self, signum: int) -> None:
-        """Ask for a stop with the first signal to this process; leave with the second.
-
-        Schedulers signal all processes of a job at once, so what a rank passes on does not count as the first.
-        """
+        """Ask for a stop with the first signal, and leave with the second; what a rank passes on does not count."""
         if self._connection is None and self._signalled:
             self._deadline_s = 0.0
         elif self._stop_signal is None:

@@ -18,7 +18,7 @@ from mjtrain.launcher.planning.external import (
 )
 from mjtrain.launcher.planning.membership import list_places
 from mjtrain.launcher.planning.plan import Host, HostPlan, LaunchPlan
-from mjtrain.runtime.errors import RequestError, count
+from mjtrain.runtime.errors import RequestError, count, refuse
 from mjtrain.runtime.rank import RankContext, check_seed
 
 _NO_GPU = "no GPU is visible: running on the CPU (pass --gpu-ids None to silence this)"
@@ -52,14 +52,9 @@ def resolve_plan(
             "this job; set it to the same secret on every node (openssl rand -hex 32), or give --no-job-token"
         )
     faults = parse_faults(config.inject_fault)
-    problems = find_launch_problems(
-        faults,
-        world_size=plan.world_size,
-        supervised=plan.mode not in ("in_process", "join"),
-        by_network=plan.backend != "nccl" or plan.world_size != plan.ranks[0].local_world_size,
-    )
-    if found := list(problems):
-        raise RequestError.of(found)
+    supervised = plan.mode not in ("in_process", "join")
+    by_network = plan.backend != "nccl" or plan.world_size != plan.ranks[0].local_world_size
+    refuse(find_launch_problems(faults, world_size=plan.world_size, supervised=supervised, by_network=by_network))
     return replace(plan, faults=faults)
 
 
@@ -98,8 +93,7 @@ def _check_request(config: LaunchConfig) -> None:
         isinstance(config.gpu_ids, tuple) and all(isinstance(index, int) for index in config.gpu_ids)
     ):
         raise RequestError(f"--gpu-ids {config.gpu_ids!r}: give a tuple of indices such as (0, 1), 'all', or None")
-    if problems := find_option_problems(config):
-        raise RequestError.of(problems)
+    refuse(find_option_problems(config))
     if config.num_workers is not None and config.gpu_ids not in (None, "auto"):
         raise _workers_with_gpus(config)
 

@@ -134,11 +134,7 @@ def _failing_exits(record: Callable[[str, str], Failure]) -> Iterator[None]:
 
 
 class _HangWatch:
-    """Notices that the function in the thread that enters this with block hangs, where no other process watches it.
-
-    Time in which the whole process is stopped does not count. Native code that keeps Python's lock is not noticed
-    before it gives it back.
-    """
+    """Notices that the function in the thread that enters this hangs; time in which it is stopped is left out."""
 
     def __init__(
         self, context: RankContext, limits: PhaseLimits, crash_dir: Path | None, stop: Callable[[int], None]

@@ -205,10 +205,7 @@ class JobNormalization(EmpiricalNormalization):
 
 
 def _weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parts of a checkpoint from which another run starts: all networks that learn.
-
-    What a distillation has taught and what was shared have no critic; then it is the actor alone.
-    """
+    """Return the parts of a checkpoint from which another run starts: all networks that learn and that it has."""
     if "actor_state_dict" not in content and "critic_state_dict" in content:
         return ("critic",)
     alone = isinstance(algorithm, Distillation) or "critic_state_dict" not in content
@@ -218,11 +215,7 @@ def _weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tu
 def _load_networks(
     algorithm: PPO | Distillation, content: dict[str, Any], path: Path, networks: Iterable[str], *, optimizer: bool
 ) -> None:
-    """Load parts of a checkpoint into an algorithm; an error names a tensor that does not fit.
-
-    `content` is on the CPU: parameters are copied to their device, and the optimiser keeps its step counters on the
-    CPU, where reading them does not wait for a GPU.
-    """
+    """Load parts of a checkpoint, which is on the CPU, into an algorithm; an error names a tensor that does not fit."""
     mine, rnd = algorithm.save(), _rnd_of(algorithm) if optimizer else None
     if rnd is not None and "rnd_state_dict" not in content:
         raise RequestError(
@@ -256,10 +249,7 @@ def _load_networks(
 
 
 def _get_counters(algorithm: PPO | Distillation) -> dict[str, int]:
-    """Return counts that the future of all ranks depends on: updates of a distillation or of a critic, steps of an RND.
-
-    The weight of the rewards of random network distillation may follow a schedule of env steps.
-    """
+    """Return counts that the future depends on: updates of a distillation or of a critic, env steps of an RND."""
     if isinstance(algorithm, Distillation):
         return {"num_updates": algorithm.num_updates}
     rnd, left = _rnd_of(algorithm), algorithm.critic_updates_left if isinstance(algorithm, Ppo) else 0
@@ -279,11 +269,7 @@ def _set_counters(algorithm: PPO | Distillation, counters: dict[str, int]) -> No
 
 
 def _find_discounted_rewards(algorithm: PPO | Distillation) -> Any:
-    """Return the object whose `avg` is the discounted sum of each environment's RND rewards.
-
-    The scale of these rewards is estimated from the sums. They have shape (num_envs,), and are None before the first
-    step. Without RND, or if it does not normalise its rewards, this returns None.
-    """
+    """Return what has the discounted RND rewards, of shape (num_envs,) after a step; None without a scale."""
     normaliser = getattr(_rnd_of(algorithm), "reward_normalizer", None)
     return normaliser.disc_avg if isinstance(normaliser, EmpiricalDiscountedVariationNormalization) else None
 
@@ -293,10 +279,7 @@ def _rnd_of(algorithm: Any) -> RandomNetworkDistillation | None:
 
 
 def _get_memory(networks: Mapping[str, MLPModel]) -> dict[str, list[torch.Tensor]]:
-    """Return the hidden states of networks by name: of a GRU one tensor, of an LSTM two; nothing for other networks.
-
-    Each is of shape (num_layers, num_envs, hidden_dim).
-    """
+    """Return hidden states by network: of a GRU one, of an LSTM two. Shape (num_layers, num_envs, hidden_dim)."""
     states = {name: network.get_hidden_state() for name, network in networks.items()}
     return {
         name: list(state) if isinstance(state, tuple) else [state]
@@ -306,10 +289,7 @@ def _get_memory(networks: Mapping[str, MLPModel]) -> dict[str, list[torch.Tensor
 
 
 def _set_memory(networks: Mapping[str, MLPModel], memory: Mapping[str, list[torch.Tensor]], device: str) -> None:
-    """Restore what `_get_memory` returned, for networks of the same kind and the same number of environments.
-
-    A network that is not in it forgets what it remembers.
-    """
+    """Restore what `_get_memory` returned, for as many environments; a network that is not in it forgets."""
     for name, network in networks.items():
         state: Any = tuple(tensor.to(device, copy=True) for tensor in memory.get(name, ()))
         network.reset(hidden_state=state[0] if len(state) == 1 else state or None)

@@ -84,7 +84,8 @@ def resolve_model(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     name = options["class_name"]
     make: Any = OWN_MODELS.get(name) or resolve_callable(name)
-    taken = _parameters(make)
+    makers = [kind.__init__ for kind in make.__mro__] if inspect.isclass(make) else [make]
+    taken = {name for maker in makers for name in inspect.signature(maker).parameters}
     kept = {key: value for key, value in options.items() if key not in _OF_SOME or key in taken}
     if (distribution := kept["distribution_cfg"]) is not None:
         named = distribution["class_name"]
@@ -94,12 +95,6 @@ def resolve_model(options: Mapping[str, Any]) -> dict[str, Any]:
             distribution = {key: value for key, value in distribution.items() if key in takes}
         kept["distribution_cfg"] = {**distribution, "class_name": found}
     return {**kept, "class_name": make}
-
-
-def _parameters(make: Any) -> set[str]:
-    """Return the names of the parameters of a class, those of the classes it inherits from included."""
-    functions = [kind.__init__ for kind in make.__mro__] if inspect.isclass(make) else [make]
-    return {name for function in functions for name in inspect.signature(function).parameters}
 
 
 def list_groups(network: MLPModel) -> list[str]:

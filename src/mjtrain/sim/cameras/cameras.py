@@ -64,10 +64,7 @@ def _resolve(model: mujoco.MjModel, name: str, camera: CameraConfig) -> Resolved
 
 
 def _check_values(flag: str, camera: CameraConfig) -> None:
-    """Check what needs no model, beyond the types and limits of the fields of the config.
-
-    Without a size or an interval no run can have been trained, so a recorded config that has none is damaged.
-    """
+    """Check what needs no model, beyond the limits of the fields; a recorded config without a size is damaged."""
     for field in ("width", "height", "interval"):
         if (value := getattr(camera, field)) < 1:
             raise RequestError(f"{flag}.{field} {value}: must be at least 1")

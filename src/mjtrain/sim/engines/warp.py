@@ -242,10 +242,7 @@ def _naming_what_is_unsupported() -> Iterator[None]:
 
 
 class _CapturedCalls:
-    """Calls of kernels as captured graphs, on a GPU and on a CPU.
-
-    A captured call reads and writes the arrays that it was recorded with. Call `clear` when one of them is replaced.
-    """
+    """Calls of kernels as captured graphs, on GPU and CPU; `clear` them when an array that they use is replaced."""
 
     def __init__(self, device: wp.Device, kept: Sequence[torch.Tensor]) -> None:
         """Take what a first call must not change: on a GPU, recording a call executes it once before."""

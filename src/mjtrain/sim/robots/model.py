@@ -11,7 +11,7 @@ import numpy as np
 
 from mjtrain.config import EnvConfig, RobotConfig, TerrainConfig
 from mjtrain.config.limits import find_type_problems
-from mjtrain.runtime.errors import RequestError, StoppedError, message_of
+from mjtrain.runtime.errors import RequestError, StoppedError, message_of, refuse
 from mjtrain.runtime.files import find_file_problem
 from mjtrain.sim.robots.completion import complete_robot
 from mjtrain.sim.robots.completion.parts import free_name
@@ -29,8 +29,8 @@ def load_model(config: EnvConfig) -> mujoco.MjModel:
 
     Both engines, viewers, videos, exports and replays get their model here.
     """
-    if problems := find_type_problems(TerrainConfig, config.terrain, "--env.terrain", limits=False):
-        raise RequestError.of(problems)  # without limits, because a run may have recorded others
+    # Without limits, because a run may have recorded others.
+    refuse(find_type_problems(TerrainConfig, config.terrain, "--env.terrain", limits=False))
     height_field = make_height_field(config.terrain) if config.terrain.kind == "generated" else None
     spec = open_robot(config.robot)
     try:

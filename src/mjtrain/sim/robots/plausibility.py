@@ -44,32 +44,30 @@ class Starts:
         return list(self.after.values())[-1] if self.after else self.default[None]
 
 
+@dataclass
 class Plausibility:
     """What is possible and yet probably not meant."""
 
-    def __init__(
-        self,
-        config: EnvConfig,
-        model: mujoco.MjModel,
-        action_table: list[dict[str, Any]],
-        starts: Starts,
-        restart: Callable[[], None],
-    ) -> None:
-        """Look at a model; restart begins an episode in every world, and puts the poses into starts."""
-        self._config = config
-        self._model = model
-        self._data = make_start(model)
-        self._action_table = action_table
-        self._starts = starts
-        self._restart = restart
-        self._root = model.body_rootid
-        self._static = model.body_weldid == 0
+    config: EnvConfig
+    model: mujoco.MjModel
+    action_table: list[dict[str, Any]]
+    starts: Starts
+    restart: Callable[[], None]
+    """Begins an episode in every world, and puts the poses into starts."""
+
+    def __post_init__(self) -> None:
+        self._data = make_start(self.model)
+        self._root = self.model.body_rootid
+        self._static = self.model.body_weldid == 0
 
     def find_doubtful_starts(self) -> Iterator[str]:
         """Yield a line for each thing in the poses in which episodes begin that is probably not meant."""
         if self._has_home():
             yield from self._describe_outside(lambda beyond, width: beyond > 0.01 * (1 + width))
-        yield from self._find_odd_gravity()
+        gravity = self.model.opt.gravity
+        if self._pulls() and (gravity[2] > 0 or np.abs(gravity).max() > _MOST_GRAVITY):
+            shown = " ".join(f"{value:g}" for value in gravity)
+            yield f"--env.robot.options.gravity {shown}: 0 0 -9.81 is usual, in m/s^2, with z upwards"
         if self._collides():
             yield from self._find_doubtful_heights()
 
@@ -81,28 +79,22 @@ class Plausibility:
         yield from self._find_mixed_actions()
         yield from self._find_doubtful_gains()
 
-    def _find_odd_gravity(self) -> Iterator[str]:
-        """Find gravity upwards, and in other units."""
-        gravity = self._model.opt.gravity
-        if self._model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY:
-            return
-        if gravity[2] > 0 or np.abs(gravity).max() > _MOST_GRAVITY:
-            shown = " ".join(f"{value:g}" for value in gravity)
-            yield f"--env.robot.options.gravity {shown}: 0 0 -9.81 is usual, in m/s^2, with z upwards"
-
     def _collides(self) -> bool:
-        return not self._model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CONTACT
+        return not self.model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CONTACT
+
+    def _pulls(self) -> bool:
+        return not self.model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY
 
     def _pose(self, qpos: np.ndarray) -> None:
         self._data.qpos[:] = qpos
-        mujoco.mj_fwdPosition(self._model, self._data)
+        mujoco.mj_fwdPosition(self.model, self._data)
 
     def _has_home(self) -> bool:
         """Whether somebody has written down a pose; the reference pose of a file is often none to begin in."""
-        return find_home(self._model) >= 0
+        return find_home(self.model) >= 0
 
     def _name_pose(self) -> str:
-        robot = self._config.robot
+        robot = self.config.robot
         name = robot.keyframe or "home"
         if name in robot.keyframes:
             return f"--env.robot.keyframes.{name}"
@@ -114,7 +106,7 @@ class Plausibility:
 
     def _describe_outside(self, is_far: Callable[[float, float], bool]) -> Iterator[str]:
         """Name joints whose default position is far outside the range, unless episodes begin elsewhere."""
-        model, starts = self._model, np.vstack([self._starts.last, self._starts.default])
+        model, starts = self.model, np.vstack([self.starts.last, self.starts.default])
         outside: list[tuple[int, float]] = []
         for joint in range(model.njnt):
             if model.jnt_type[joint] not in SCALAR_JOINTS or not model.jnt_limited[joint]:
@@ -135,7 +127,7 @@ class Plausibility:
 
     def _find_doubtful_heights(self) -> Iterator[str]:
         """Find what begins in the ground or in the air, and what has no ground."""
-        model = self._model
+        model = self.model
         for body in range(1, model.nbody):
             if self._root[body] != body or self._static[body]:
                 continue
@@ -145,7 +137,7 @@ class Plausibility:
             if is_free and self._falls(body):
                 if not self._has_ground(body):
                     yield (
-                        f"--env.terrain.kind {self._config.terrain.kind}: no geom is a ground for {name}, which has a "
+                        f"--env.terrain.kind {self.config.terrain.kind}: no geom is a ground for {name}, which has a "
                         "free joint; give flat or generated, or a ground in the robot's file"
                     )
                     continue
@@ -154,10 +146,10 @@ class Plausibility:
 
     def _falls(self, body: int) -> bool:
         """Whether a tree is a robot that gravity pulls down: one with motors at joints, that does not fly or swim."""
-        model = self._model
-        if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY or not model.opt.gravity[2] < 0:
+        model = self.model
+        if not (self._pulls() and model.opt.gravity[2] < 0) or model.body_gravcomp[body] or self._is_tied(body):
             return False
-        if model.opt.density or model.opt.viscosity or model.body_gravcomp[body] or self._is_tied(body):
+        if model.opt.density or model.opt.viscosity:
             return False
         on_joint = np.isin(model.actuator_trntype, ON_JOINT)
         joints = model.actuator_trnid[on_joint, 0]
@@ -165,7 +157,7 @@ class Plausibility:
 
     def _is_tied(self, body: int) -> bool:
         """Whether an equality constraint holds the tree to something else."""
-        model = self._model
+        model = self.model
         for row in range(model.neq):
             if model.eq_type[row] not in _TIES:
                 continue
@@ -178,7 +170,7 @@ class Plausibility:
 
     def _has_ground(self, body: int) -> bool:
         """Whether some geom of the tree can touch one that is fixed to the world or mounted on it."""
-        model = self._model
+        model = self.model
         own = self._root[model.geom_bodyid] == body
         free = np.zeros(model.nbody, dtype=bool)
         free[model.jnt_bodyid[model.jnt_type == mujoco.mjtJoint.mjJNT_FREE]] = True
@@ -191,7 +183,7 @@ class Plausibility:
     def _depth(self, body: int, qpos: np.ndarray) -> float:
         """Return how deep a tree is in what is fixed to the world, in m; 0 where it touches, less where it does not."""
         self._pose(qpos)
-        contact, geom_body = self._data.contact, self._model.geom_bodyid
+        contact, geom_body = self._data.contact, self.model.geom_bodyid
         if not self._data.ncon:
             return -math.inf
         pairs = geom_body[contact.geom.clip(min=0)]
@@ -200,7 +192,7 @@ class Plausibility:
 
     def _find_burial(self, body: int, name: str, limit: float) -> Iterator[str]:
         """Find a tree that begins deep in the ground every time, by the default pose or deeper by a reset event."""
-        starts = self._starts
+        starts = self.starts
         from_default = self._depth(body, starts.default) > limit
         if not from_default:
             limit = _VERY_DEEP_M
@@ -217,7 +209,7 @@ class Plausibility:
 
     def _find_flight(self, body: int, name: str) -> Iterator[str]:
         """Find a robot that begins high above the ground every time."""
-        column = int(self._model.jnt_qposadr[self._model.body_jntadr[body]]) + 2
+        column = int(self.model.jnt_qposadr[self.model.body_jntadr[body]]) + 2
         high = _HIGH_M if self._has_home() else _VERY_HIGH_M
 
         def lower(qpos: np.ndarray, height_m: float) -> np.ndarray:
@@ -230,8 +222,8 @@ class Plausibility:
 
         if not self._always(flies):
             return
-        default, start = self._starts.default, self._starts.last[0]
-        raised = [event for event, poses in self._starts.after.items() if flies(poses[0])]
+        default, start = self.starts.default, self.starts.last[0]
+        raised = [event for event, poses in self.starts.after.items() if flies(poses[0])]
         flag = self._name_pose() if flies(default) or not raised else f"--env.events.{raised[0]}"
         yield (
             f"{flag}: {name} begins more than {high:g} m above the ground, at a height of {start[column]:.3g} m; "
@@ -241,16 +233,16 @@ class Plausibility:
     def _always(self, is_wrong: Callable[[np.ndarray], bool]) -> bool:
         """Whether something is wrong in every world of this start, and of those that follow."""
         for _ in range(NUM_STARTS):
-            if not all(is_wrong(qpos) for qpos in self._starts.last):
+            if not all(is_wrong(qpos) for qpos in self.starts.last):
                 return False
-            if not self._starts.after:
+            if not self.starts.after:
                 break
-            self._restart()
+            self.restart()
         return True
 
     def _find_small_touch_sites(self) -> Iterator[str]:
         """Find touch sensors whose site is a speck on the body: they read only what presses there."""
-        model = self._model
+        model = self.model
         for row in np.flatnonzero(model.sensor_type == mujoco.mjtSensor.mjSENS_TOUCH):
             site = int(model.sensor_objid[row])
             collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
@@ -266,11 +258,11 @@ class Plausibility:
 
     def _find_idle_actions(self) -> Iterator[str]:
         """Find actions that change no control, or hardly, and actuators without a force."""
-        model = self._model
+        model = self.model
         if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_ACTUATION:
             yield "--env.robot.options.disable actuation: no action moves anything"
             return
-        for row in self._action_table:
+        for row in self.action_table:
             index = model.actuator(row["actuator"]).id
             if model.actuator_biastype[index] == mujoco.mjtBias.mjBIAS_NONE and not model.actuator_gainprm[index].any():
                 yield f"--env.robot: actuator {row['actuator']} has a gain of 0, and moves nothing"
@@ -278,12 +270,12 @@ class Plausibility:
                 yield f"--env.robot: actuator {row['actuator']} has a gear of 0, and moves nothing"
             elif model.actuator_forcelimited[index] and not model.actuator_forcerange[index].any():
                 yield f"--env.robot: the force range of actuator {row['actuator']} is 0, and it moves nothing"
-        for name in self._config.actions:
+        for name in self.config.actions:
             yield from self._find_doubtful_scale(name)
 
     def _find_doubtful_scale(self, name: str) -> Iterator[str]:
         """Compare what the actions of a term ask for with the control ranges of its actuators."""
-        model, term = self._model, self._config.actions[name]
+        model, term = self.model, self.config.actions[name]
         columns = place_controls(model)
         for row in self._driven(name):
             column = columns[_control_of(row)].start
@@ -306,20 +298,20 @@ class Plausibility:
 
     def _driven(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of the action table that are of an action term."""
-        blocks = place_controls(self._model)
-        hits = match_names(self._config.actions[name].actuators, blocks, "actuator with a control")
+        blocks = place_controls(self.model)
+        hits = match_names(self.config.actions[name].actuators, blocks, "actuator with a control")
         columns = {column for hit in hits for column in range(blocks[hit].start, blocks[hit].stop)}
-        return [row for row in self._action_table if blocks[_control_of(row)].start in columns]
+        return [row for row in self.action_table if blocks[_control_of(row)].start in columns]
 
     def _find_mixed_actions(self) -> Iterator[str]:
         """Find action terms that drive new servos, and with the same scale motors of the file that were left."""
-        model = self._model
-        for name in self._config.actions:
+        model = self.model
+        for name in self.config.actions:
             kinds: dict[bool, list[str]] = {}
             for actuator in dict.fromkeys(row["actuator"] for row in self._driven(name)):
                 is_servo = model.actuator_biastype[model.actuator(actuator).id] != mujoco.mjtBias.mjBIAS_NONE
                 kinds.setdefault(bool(is_servo), []).append(actuator)
-            if len(kinds) > 1 and self._config.robot.actuators:  # a file may have set the control ranges accordingly
+            if len(kinds) > 1 and self.config.robot.actuators:  # a file may have set the control ranges accordingly
                 servos, motors = kinds[True], kinds[False]
                 yield (
                     f"--env.actions.{name}: has one scale for {len(servos)} position or velocity actuators and "
@@ -329,14 +321,14 @@ class Plausibility:
 
     def _find_doubtful_gains(self) -> Iterator[str]:
         """Find gains of another order of magnitude than the inertia of the joint asks for, as those in degrees are."""
-        model, data = self._model, self._data
-        self._pose(self._starts.default)
+        model, data = self.model, self._data
+        self._pose(self.starts.default)
         data.qvel[:] = 0
         mujoco.mj_fwdVelocity(model, data)
         inverse = np.zeros((model.nv, model.nv))
         mujoco.mj_solveM(model, data, inverse, np.eye(model.nv))
         found: dict[str, list[str]] = {}
-        driven = {row["actuator"] for row in self._action_table}
+        driven = {row["actuator"] for row in self.action_table}
         for index in range(model.nactuator):
             joint = int(model.actuator_trnid[index, 0])
             on_joint = model.actuator_trntype[index] in ON_JOINT and model.jnt_type[joint] in SCALAR_JOINTS
@@ -370,7 +362,7 @@ class Plausibility:
 
     def _max_force(self, actuator: int) -> float:
         """Return what an actuator on a joint exerts on it at most, in N m or N."""
-        model, joint = self._model, int(self._model.actuator_trnid[actuator, 0])
+        model, joint = self.model, int(self.model.actuator_trnid[actuator, 0])
         limits = [math.inf]
         if model.actuator_forcelimited[actuator]:
             gear = abs(model.actuator_gear[model.actuator_outadr[actuator], 0])

@@ -141,10 +141,7 @@ def _advise(problem: str, host: str) -> str:
 
 
 def _check_this_host(question: Question, expected: LaunchPlan, tell: OnFinding) -> None:
-    """Check this host, alone or as one of those on which something else has started the same command.
-
-    Its first process checks it. A process that does not lead tells its findings only if the one that leads does not.
-    """
+    """Check this host, alone or among others of a job; of one host's processes the first checks it."""
     held: list[Finding] = []
     leader_knows = False
     hosts, first = Hosts(tell if expected.leads else held.append), expected.ranks[0]

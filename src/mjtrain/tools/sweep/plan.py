@@ -15,7 +15,7 @@ from mjtrain.config.limits import find_option_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.runs.storage.store import hide_query
-from mjtrain.runtime.errors import RequestError, count
+from mjtrain.runtime.errors import RequestError, count, refuse
 from mjtrain.runtime.machine import available_memory, count_cores, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
 from mjtrain.tools import name_flags
@@ -143,9 +143,7 @@ def resolve_sweep(options: SweepRequest, read: ReadTrain) -> SweepPlan:
     _check_memory(requests, len(slots))
     metric = options.metric or ("eval/return" if isinstance(config.env, EnvConfig) else "mean_reward")
     added, config = _add_flags(options, config, metric)
-    problems = list(find_metric_problems(f"--metric {metric}", metric, config))
-    if problems:
-        raise RequestError.of(problems)
+    refuse(find_metric_problems(f"--metric {metric}", metric, config))
     max_iterations = max(request.config.run.max_iterations for request in requests)
     return SweepPlan(
         options=options,
@@ -191,8 +189,7 @@ def resolve_slots(options: SweepRequest, cores: Sequence[int], gpus: Sequence[st
 
 def _check_options(options: SweepRequest) -> None:
     """Refuse values that no machine could carry out, flags that the sweep decides, and what is given twice."""
-    if problems := find_option_problems(options):
-        raise RequestError.of(problems)
+    refuse(find_option_problems(options))
     for flag, value in (("--start-timeout-s", options.start_timeout_s), ("--stall-timeout-s", options.stall_timeout_s)):
         if value is not None and not value > 0:  # NaN neither
             raise RequestError(f"{flag} {value:g}: must be more than 0")

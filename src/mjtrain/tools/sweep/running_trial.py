@@ -148,10 +148,7 @@ class RunningTrial:
         return RunFiles(log_root=self._plan.log_root, name=f"trial_{self.trial.number:04d}_seed_{index}")
 
     def _advance(self, known: int) -> None:
-        """Start the first run that has not come to its end; without one, the trial is complete.
-
-        The first `known` runs have come to their end: they are not started again, even if they have no value.
-        """
+        """Start the first run that has not ended, after the `known` ones; without one, the trial is complete."""
         metric, values = self._plan.metric, []
         for seed_index in range(self._plan.options.seeds_per_trial):
             self.seed_index = seed_index

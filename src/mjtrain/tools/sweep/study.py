@@ -34,13 +34,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 class _SuccessiveHalving(optuna.pruners.BasePruner):
-    """Which of all trials may continue, must wait, or will never continue; Optuna's own pruner ends those that wait.
-
-    ASHA in the variant of Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020: trials pause
-    at rungs, and the best of each rung continue. Unlike there, no more than the share of those that have come is
-    promoted in total until the last has come: otherwise each of the first few that is better than those before it would
-    be, and most of these are not good (docs/sweeps.md).
-    """
+    """ASHA (Li et al., MLSys 2020): trials pause at rungs, and the best of each continue; see docs/sweeps.md."""
 
     def __init__(self, plan: SweepPlan) -> None:
         """Place the rungs; with another pruner there are none."""
@@ -246,11 +240,7 @@ class Study:
         return self._study.get_trials(deepcopy=False)
 
     def _suggest(self) -> FrozenTrial:
-        """Choose the settings of the next trial, in a copy of the study in which waiting trials count as pruned.
-
-        Optuna would take their settings for bad ones, as it does with those of trials that run (`constant_liar`),
-        although what they have reported says how good they are.
-        """
+        """Choose the next settings as if waiting trials were pruned: Optuna takes running ones for bad ones."""
         options, space, number = self._plan.options, self._plan.options.parameters, len(self._trials())
         seed = (self._plan.seed * 100_003 + number) % 2**32
         tpe = optuna.samplers.TPESampler(seed=seed, n_startup_trials=0, constant_liar=True, multivariate=False)
@@ -276,10 +266,7 @@ class Study:
 
 
 class _KernelLock(JournalFileOpenLock):
-    """A lock that the kernel gives back when its process ends; Optuna's own are files that a killed process leaves.
-
-    A line that was cut short makes Optuna refuse the journal once another follows it, so this lock's holder removes it.
-    """
+    """A lock that the kernel gives back when its process ends; Optuna's own are files that a killed process leaves."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -309,10 +296,7 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 
 def _spread(space: Sequence[Parameter], number: int, seed: int) -> dict[str, Value]:
-    """Return a trial's point of a scrambled Sobol sequence over all parameters (Sobol 1967, Owen 1998).
-
-    Optuna's QMCSampler draws categorical ones, such as networks, at random.
-    """
+    """Return a point of a scrambled Sobol sequence; Optuna's QMCSampler draws categorical parameters at random."""
     engine = torch.quasirandom.SobolEngine(len(space), scramble=True, seed=seed).fast_forward(number)
     point = engine.draw(1, dtype=torch.float64)[0].tolist()
     return {parameter.name: parameter.value_at(share) for parameter, share in zip(space, point, strict=True)}

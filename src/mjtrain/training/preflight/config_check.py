@@ -18,7 +18,7 @@ from mjtrain.config.limits import AT_LEAST_1, find_option_problems, find_type_pr
 from mjtrain.env.term_check import find_empty_parts, find_term_problems, find_unfit_names
 from mjtrain.launcher.faults import PLACES, Fault
 from mjtrain.runs.resume import is_resumed
-from mjtrain.runtime.errors import RequestError, count, suggest
+from mjtrain.runtime.errors import RequestError, count, refuse, suggest
 
 _SYMMETRY = "--agent.algorithm.symmetry-cfg"
 _OPTIONAL = ("observations", "rewards", "terminations", "events", "commands", "successes", "curriculum", "controllers")
@@ -71,18 +71,12 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     is_requeued = launch.requeue_on_signal and config.run.resume == "auto"  # which loads only at the first start
     if config.run.resume is not None and config.run.load is not None and not is_requeued:
         problems += [f"--load {config.run.load}: cannot be combined with --resume, which brings its own weights"]
-    problems += _find_unused_critic(config)
+    refuse([*problems, *_find_unused_critic(config)])
     if own is not None:
-        problems = problems or [
-            *find_empty_parts(own),
-            *_find_unfit_names(config, own),
-            *_find_unnamed_groups(config.agent),
-            *find_missing_groups(own.observations, config.agent),
-        ]
-    problems = problems or [*_find_unfit_networks(config.agent), *_find_missing_controller(config)]
-    problems = problems or list(_find_symmetry_problems(config.agent))
-    if problems:
-        raise RequestError.of(problems)
+        names = [*find_empty_parts(own), *_find_unfit_names(config, own), *_find_unnamed_groups(config.agent)]
+        refuse([*names, *find_missing_groups(own.observations, config.agent)])
+    refuse([*_find_unfit_networks(config.agent), *_find_missing_controller(config)])
+    refuse(_find_symmetry_problems(config.agent))
 
 
 def _find_unfit_names(config: TrainConfig, env: EnvConfig) -> list[str]:
@@ -140,10 +134,7 @@ def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
 
 
 def _find_unnamed_groups(agent: AgentConfig) -> Iterator[str]:
-    """Yield the networks whose groups mjtrain itself must know and the agent does not name.
-
-    Otherwise RSL-RL's PPO takes the group with the name of the network, or policy.
-    """
+    """Yield the networks whose groups mjtrain must know, and that the agent leaves to RSL-RL to choose."""
     algorithm = agent.algorithm
     if isinstance(algorithm, ImitationConfig):
         names = ("actor",)

@@ -14,7 +14,7 @@ from mjtrain.env.mirror import find_mirror_problems
 from mjtrain.env.term_check import PLURALS, check_terms, list_functions, matched_names, read_annotation
 from mjtrain.env.term_result import describe_exception, find_result_problem
 from mjtrain.env.undisturbed import Memory, undisturbed
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, refuse
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.layout import SensorKind
@@ -100,8 +100,7 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
     if problems:
         told = without_consequences(problems)
         raise RequestError.of([*wrong, *(f"--env.{name}: {problem}" for name, problem in told.items())])
-    if wrong:
-        raise RequestError.of(wrong)
+    refuse(wrong)
     assert size is not None
     warnings = [f"--env.{name}: {problem}" for name, problem in guards.kept.items()]
     return replace(size, warnings=(*warnings, *size.warnings, *find_missing_ground(config)))
@@ -188,10 +187,7 @@ def _describe_sensor(sensor: SensorKind, needs: Reads) -> str | None:
 
 
 def _explore(config: EnvConfig, env: Env, guards: TermGuards) -> Iterator[str]:
-    """Step with random actions, as at the start of a training, until a term shows something that is wrong.
-
-    At rest all terms may fit.
-    """
+    """Step with random actions until a term shows something that is wrong; at rest all terms may fit."""
     generator = torch.Generator().manual_seed(0)
     held, memory = torch.zeros(env.num_actions), Memory(config)
     begun, lengths, causes = torch.zeros(env.num_envs, dtype=torch.long), [], set()

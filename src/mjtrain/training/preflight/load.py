@@ -58,7 +58,7 @@ def _resolve_load(config: TrainConfig) -> TrainConfig:
         )
     if Path(files.get("load_critic", "")).name == WEIGHTS:
         raise RequestError(
-            f"--load-critic {run.load_critic}: is a shared policy, which has no critic; give a run that learned by PPO"
+            f"--load-critic {run.load_critic}: a shared policy has no critic; give a run that learned by PPO"
         )
     for file in map(Path, files.values()):
         check_recorded_learner(read_networks(file, "cpu"), file, config.learner.name)

@@ -17,7 +17,7 @@ from mjtrain.config import (
     ModelConfig,
     PpoConfig,
 )
-from mjtrain.runtime.errors import RequestError, spaced
+from mjtrain.runtime.errors import refuse, spaced
 from mjtrain.training.preflight.config_check import find_missing_groups
 
 if TYPE_CHECKING:
@@ -101,11 +101,9 @@ def find_unread_groups(agent: AgentConfig, env: EnvConfig) -> Iterator[str]:
 def check_agent(env: "ForeignEnv", agent: AgentConfig, num_envs: int) -> None:
     """Check that an agent reads what the environments observe, with networks that fit."""
     seen = env.observe()
-    problems = list(find_missing_groups(seen, agent))
+    refuse(find_missing_groups(seen, agent))
     shapes = {group: tuple(values.shape[1:]) for group, values in seen.items()}
-    problems = problems or list(find_network_problems(agent, shapes, num_envs))
-    if problems:
-        raise RequestError.of(problems)
+    refuse(find_network_problems(agent, shapes, num_envs))
 
 
 def check_before_training(config: ForeignConfig, agent: AgentConfig, num_envs: int) -> None:
@@ -281,9 +279,7 @@ def _find_lost_image(flag: str, config: CnnConfig, group: str, shape: Shape) -> 
             )
         limit = {"reflect": 1, "circular": 0}.get(config.padding)
         if limit is not None and any(pad > width - limit for pad, width in zip(pads, size, strict=True)):
-            return (
-                f"{flag}.padding {config.padding}: {where}, too few for kernels that reach {reach}; use padding zeros"
-            )
+            return f"{flag}.padding {config.padding}: {where}, too few for kernels of reach {reach}; use padding zeros"
         size = tuple((width + 2 * pad - reach) // stride + 1 for width, pad in zip(size, pads, strict=True))
         if min(size) < 1:
             return (

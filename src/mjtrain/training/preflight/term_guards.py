@@ -121,9 +121,7 @@ class TermGuards:
                 if problem is None and not _is_finite(changed):
                     problem = "left numbers in worlds.qpos or worlds.qvel that are not finite"
                 if problem is None and mode == "interval" and not torch.equal(worlds.qpos, before[0]):
-                    problem = (
-                        "changed worlds.qpos, which an interval event may not; change worlds.qvel, or use reset_event"
-                    )
+                    problem = "changed worlds.qpos in mode interval; change worlds.qvel, or use reset_event"
                 if problem is None and mode == "startup" and not torch.equal(torch.cat(before, dim=1), changed):
                     problem = (
                         "changed worlds.qpos or worlds.qvel in mode startup, and the first episode replaces both; use "

@@ -160,9 +160,7 @@ def _find_doubtful_ends(config: EnvConfig, env: Env, engine: NativeEngine) -> It
         place, func, params = f"--env.terminations.{name}", term.func, term.params
         function, is_timed = f"{getattr(func, '__name__', 'the function')}()", _is_time_limit(config, env, name)
         if (is_timed or func in _LIMITS) and not term.truncates:
-            yield (
-                f"{place}: {function} is not a failure, and the value of the last state counts as 0; use truncation(…)"
-            )
+            yield f"{place}: {function} is not a failure, and the last state's value counts as 0; use truncation(…)"
         if func in _FAILURES and term.truncates:
             yield f"{place}: {function} is a failure, and the value of the last state still counts; use termination(…)"
         has_limit |= is_timed or func is terminations.success_time_out or (term.truncates and not _is_built_in(func))

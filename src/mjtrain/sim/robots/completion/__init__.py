@@ -4,7 +4,7 @@ from typing import Any
 
 from mjtrain.config import MountedCameraConfig, RobotConfig
 from mjtrain.config.limits import find_type_problems
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import refuse
 from mjtrain.sim.robots.completion.actuators import replace_actuators
 from mjtrain.sim.robots.completion.keyframes import Controls, forget_controls, set_keyframes
 from mjtrain.sim.robots.completion.locks import lock_joints
@@ -29,10 +29,8 @@ def complete_robot(spec: Any, config: RobotConfig) -> None:
             robot has no part of a name; the message names the flag and what would be right.
         ValueError: MuJoCo cannot compile the result.
     """
-    problems = find_type_problems(RobotConfig, config, "--env.robot", limits=False)  # a run may have recorded others
-    problems = problems or find_type_problems(dict[str, MountedCameraConfig], config.cameras, "--env.robot.cameras")
-    if problems:
-        raise RequestError.of(problems)
+    refuse(find_type_problems(RobotConfig, config, "--env.robot", limits=False))  # a run may have recorded others
+    refuse(find_type_problems(dict[str, MountedCameraConfig], config.cameras, "--env.robot.cameras"))
     rename_parts(spec, config.names)
     if config.timestep is not None:
         spec.option.timestep = config.timestep

@@ -76,9 +76,7 @@ def _check(flag: str, config: ActuatorConfig) -> None:
         raise RequestError(f"--env.robot.{flag}.{gain} {getattr(config, gain):g}: must be more than 0")
     for unused in UNUSED.get(config.type, ()):
         if value := getattr(config, unused):
-            raise RequestError(
-                f"--env.robot.{flag}.{unused} {value:g}: type {config.type} does not use it; leave it out"
-            )
+            raise RequestError(f"--env.robot.{flag}.{unused} {value:g}: type {config.type} ignores it; leave it out")
     if (config.stall_torque is None) != (config.no_load_speed is None):
         given, other = ("stall-torque", "no-load-speed")[:: 1 if config.no_load_speed is None else -1]
         raise RequestError(f"--env.robot.{flag}.{given}: needs {other} too; the two give the limit at each speed")

@@ -133,9 +133,7 @@ def _find_free_joint(model: Any, config: KeyframeConfig, flag: str, main: str) -
     if len(robots) == 1:
         return robots[0]
     words = ", ".join(name or "one without a name (see names.free-joint)" for name in names)
-    raise RequestError(
-        f"--env.robot.{flag}.free-joint: name the free joint that height and quat set; available: {words}"
-    )
+    raise RequestError(f"--env.robot.{flag}.free-joint: name the free joint of height and quat; available: {words}")
 
 
 def activation_columns(model: Any, actuator: int) -> slice:

@@ -107,9 +107,7 @@ def _set_reference(spec: Any, sensor: Any, flag: str, config: SensorConfig) -> N
         return
     kinds = _REFERENCES.get(config.type)
     if kinds is None:
-        raise RequestError(
-            f"--env.robot.{flag}.reference {config.reference}: a sensor of type {config.type} takes no reference"
-        )
+        raise RequestError(f"--env.robot.{flag}.reference {config.reference}: type {config.type} takes no reference")
     kind, found = _find(spec, f"{flag}.reference", config.reference, config.reference_type, kinds)
     sensor.reftype, sensor.refname = _object_type(config, kind), found
 

@@ -11,7 +11,7 @@ import numpy as np
 from mjtrain.config import ActuatorConfig, RobotConfig
 from mjtrain.config.limits import find_option_problems
 from mjtrain.config.robot import ImportConfig, KeyframeConfig, OptionConfig, SensorConfig, SiteConfig
-from mjtrain.runtime.errors import RequestError, count
+from mjtrain.runtime.errors import RequestError, count, refuse
 from mjtrain.runtime.files import write_whole
 from mjtrain.sim.robots.completion import complete_robot
 from mjtrain.sim.robots.completion.parts import free_name
@@ -42,8 +42,7 @@ def import_urdf(file: Path, config: ImportConfig) -> tuple[Path, list[str]]:
     Returns:
         The MJCF file, and lines about what was assumed, found elsewhere or left out.
     """
-    if problems := find_option_problems(config):
-        raise RequestError.of(problems)
+    refuse(find_option_problems(config))
     spec, roots, notes = read_urdf(file, config)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.modelname or file.stem).strip(".") or "robot"
     out = Path(config.out or name) / f"{name}.xml"
@@ -195,9 +194,7 @@ def _choose_home(model: mujoco.MjModel, config: ImportConfig) -> tuple[np.ndarra
         for name in own:
             low, high = model.jnt_range[names[name]]
             if model.jnt_limited[names[name]] and not low <= value <= high:
-                raise RequestError(
-                    f"--home {pattern} {value:g}: outside the range of joint {name}, {low:g} to {high:g}"
-                )
+                raise RequestError(f"--home {pattern} {value:g}: outside the range {low:g} to {high:g} of joint {name}")
             pose[model.jnt_qposadr[names[name]]] = value
     for _ in mimics:  # one may mimic another, whose place in this order is not known
         for follower, (leader, coefficients) in mimics.items():
@@ -335,9 +332,7 @@ def _choose_actuators(
         "(--damping-ratio); the gains of the robot's own controller are better"
     ]
     if unlimited:
-        notes.append(
-            f"actuators: no effort limit in the file, so one was guessed from the weight: {', '.join(unlimited)}"
-        )
+        notes.append(f"actuators: no effort limit in the file; guessed from the weight: {', '.join(unlimited)}")
     if softened:
         notes.append(f"actuators: kp reduced to what physics steps of {_TIMESTEP_S:g} s allow: {', '.join(softened)}")
     if mimics:
