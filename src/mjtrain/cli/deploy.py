@@ -210,10 +210,8 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
     print(f"  ticks: {found['ticks']}, missed {found['missed_ticks']}")
     words = {"late_ms": "late", "work_ms": "work per tick", "network_ms": "network", "age_ms": "age of readings"}
     for key, word in words.items():
-        if found[key] is not None:
-            print(
-                f"  {word}: mean {found[key]['mean']:.2f}, p99 {found[key]['p99']:.2f}, max {found[key]['max']:.2f} ms"
-            )
+        if (spread := found[key]) is not None:
+            print(f"  {word}: mean {spread['mean']:.2f}, p99 {spread['p99']:.2f}, max {spread['max']:.2f} ms")
     print(f"  at the torque limit: {100 * found['at_torque_limit']:.1f} % of ticks")
     print(f"  readings: {', '.join(f'{count} {word}' for word, count in found['readings'].items())}")
 

@@ -7,16 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from mjtrain.config.limits import (
-    AT_LEAST_0,
-    AT_LEAST_1,
-    FINITE,
-    NONZERO,
-    Ordered,
-    Positive,
-    find_type_problems,
-    show,
-)
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, NONZERO, Ordered, Positive, find_type_problems, show
 from mjtrain.deployment.steering import APPROACH
 from mjtrain.deployment.terms import TERMS
 from mjtrain.runtime.errors import RequestError, require

@@ -138,10 +138,7 @@ def resolve_run_size(episodes: int, num_envs: int | None) -> tuple[int, int]:
 
 
 def play_episodes(
-    player: PolicyPlayer,
-    per_env: int,
-    go_on: Callable[[], bool] = lambda: True,
-    by_bin: FailuresByBin | None = None,
+    player: PolicyPlayer, per_env: int, go_on: Callable[[], bool] = lambda: True, by_bin: FailuresByBin | None = None
 ) -> list[Episode]:
     """Play per_env whole episodes in every world, each from a new start.
 

@@ -73,10 +73,7 @@ def check_rollout(
 
 
 def check_losses(
-    losses: Mapping[str, float],
-    iteration: int,
-    env: TaskEnv,
-    observations: Callable[[], Mapping[str, torch.Tensor]],
+    losses: Mapping[str, float], iteration: int, env: TaskEnv, observations: Callable[[], Mapping[str, torch.Tensor]]
 ) -> None:
     """Raise a FloatingPointError unless the losses of an iteration are finite; arguments as of `check_rollout`."""
     for name, loss in losses.items():

@@ -124,9 +124,8 @@ def _groups_of(agent: AgentConfig, network: str, place: object) -> tuple[str, ..
 def _with_teacher(agent: AgentConfig, known: Any, groups: tuple[str, ...]) -> AgentConfig:
     """Set the teacher of an agent; groups that are given count more than those of its run."""
     assert isinstance(agent.algorithm, ImitationConfig)
-    algorithm = replace(
-        agent.algorithm, teacher_run=known.teacher_run, teacher=agent.algorithm.teacher or known.teacher
-    )
+    teacher = agent.algorithm.teacher or known.teacher
+    algorithm = replace(agent.algorithm, teacher_run=known.teacher_run, teacher=teacher)
     return replace(agent, algorithm=algorithm, obs_groups={"teacher": groups, **agent.obs_groups})
 
 

@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 XAxis = Literal["iterations", "env-steps", "wall-time"]
-LABELS: dict[XAxis, str] = {
-    "iterations": "iterations",
-    "env-steps": "env steps",
-    "wall-time": "training time, s",
-}
+LABELS: dict[XAxis, str] = {"iterations": "iterations", "env-steps": "env steps", "wall-time": "training time, s"}
 SUFFIXES = (".png", ".svg")
 
 _MAX_LABELS = 3

@@ -165,11 +165,7 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
         config=draft.config,
         launch=launch,
         plan=plan,
-        params={
-            "env": to_plain(env),
-            "agent": to_plain(draft.config.agent),
-            "learner": to_plain(draft.config.learner),
-        },
+        params={"env": to_plain(env), "agent": to_plain(draft.config.agent), "learner": to_plain(draft.config.learner)},
         motions=draft.motions,
         requeued_job=job,
         notices=tuple(draft.notices),

@@ -128,10 +128,7 @@ def _to_eval_run(run: TrainedRun, config: PlayConfig) -> TrainedRun:
         )
     every = config.sim_to_sim is not None  # which takes them away itself
     env = to_eval_config(
-        run.env,
-        noise=config.noise or every,
-        pushes=config.pushes or every,
-        randomization=config.randomization or every,
+        run.env, noise=config.noise or every, pushes=config.pushes or every, randomization=config.randomization or every
     )
     return replace(run, env=env)
 

@@ -60,14 +60,7 @@ class Supervisor:
         self._console: Sink = Console() if connection is None else RemoteConsole(connection)
         self._loop = EventLoop(self._on_signal)
         self._ranks = RankServer(
-            plan,
-            scratch,
-            log_dir,
-            self._console,
-            host=host,
-            is_here=connection is None,
-            loop=self._loop,
-            listener=self,
+            plan, scratch, log_dir, self._console, host=host, is_here=connection is None, loop=self._loop, listener=self
         )
         self._states = self._ranks.states
         self._diagnosis = Diagnosis(scratch, log_dir, self._states, self._ranks.logs, host)

@@ -186,10 +186,7 @@ class Coordinator:
         if len(self._results) == len(self._hosts) and self._failed_s is None:
             first = self._results[0]
             return RunResult(
-                value=first.value,
-                stop_signal=self._stop_signal,
-                not_saved_s=first.not_saved_s,
-                paused=first.paused,
+                value=first.value, stop_signal=self._stop_signal, not_saved_s=first.not_saved_s, paused=first.paused
             )
         if len(self._begun) < len(self._hosts) and ran_s > self._plan.start_timeout_s:
             late = [host.host for index, host in enumerate(self._hosts) if index not in self._begun]

@@ -25,12 +25,7 @@ def unpack_rgb(packed: wp.array2d[wp.uint32], start: int, count: int, image: wp.
 
 @wp.kernel
 def unpack_depth(
-    distances: wp.array2d[float],
-    start: int,
-    count: int,
-    near_m: float,
-    far_m: float,
-    image: wp.array4d[float],
+    distances: wp.array2d[float], start: int, count: int, near_m: float, far_m: float, image: wp.array4d[float]
 ):
     """Write depths, of which 0 is a miss, into (num_envs, 1, height, width), clamped to near_m..far_m."""
     world, row, part = wp.tid()

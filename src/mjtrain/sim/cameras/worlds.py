@@ -116,10 +116,7 @@ def _as_key(value: Any) -> Hashable:
 
 
 def _create_context(
-    model: mujoco.MjModel,
-    num_envs: int,
-    cameras: Sequence[ResolvedCamera],
-    height_fields: mjw.RenderContext | None,
+    model: mujoco.MjModel, num_envs: int, cameras: Sequence[ResolvedCamera], height_fields: mjw.RenderContext | None
 ) -> mjw.RenderContext:
     """Allocate buffers and acceleration structures for cameras with the same shadows and geom_groups."""
     if height_fields is not None:
@@ -147,9 +144,7 @@ def _create_context(
 
 
 def _list_launches(
-    context: mjw.RenderContext,
-    cameras: Mapping[str, ResolvedCamera],
-    images: Mapping[str, Mapping[str, torch.Tensor]],
+    context: mjw.RenderContext, cameras: Mapping[str, ResolvedCamera], images: Mapping[str, Mapping[str, torch.Tensor]]
 ) -> list[tuple[wp.Kernel, tuple[int, int, int], list, wp.array]]:
     """Return kernel, size, inputs and output for each stream of each camera."""
     starts = {

@@ -19,13 +19,7 @@ class NativeOnDevice:
     """
 
     def __init__(
-        self,
-        model: mujoco.MjModel,
-        num_envs: int,
-        *,
-        device: str,
-        num_threads: int,
-        dtype: torch.dtype = torch.float32,
+        self, model: mujoco.MjModel, num_envs: int, *, device: str, num_threads: int, dtype: torch.dtype = torch.float32
     ) -> None:
         self.device = torch.device(device)
         pin = self.device.type == "cuda"  # copies from and to other memory would wait for the CPU
@@ -101,8 +95,7 @@ class NativeOnDevice:
 
     def refresh_model(self, mask: torch.Tensor) -> None:
         """Recompute the constants of the masked worlds; see `Engine.refresh_model`."""
-        here = self._fetch(mask=mask)
-        self._worlds.refresh_model(here["mask"])
+        self._worlds.refresh_model(self._fetch(mask=mask)["mask"])
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the worlds, on the CPU; see `Engine.state_dict`."""

@@ -48,12 +48,7 @@ class Columns(dict[str, slice]):
     """Columns by name. The error for an unknown name lists the known ones."""
 
     def __init__(
-        self,
-        kind: str,
-        columns: dict[str, slice],
-        device: torch.device | str,
-        *,
-        scalar: frozenset[str] | None = None,
+        self, kind: str, columns: dict[str, slice], device: torch.device | str, *, scalar: frozenset[str] | None = None
     ) -> None:
         """Take the columns of all parts of a kind.
 

@@ -116,9 +116,7 @@ def _sensor_kind(model: mujoco.MjModel, index: int) -> SensorKind:
     if kind == "contact":
         reported, _, num = model.sensor_intprm[index]
         return SensorKind(
-            type=kind,
-            data=tuple(name for bit, name in enumerate(CONTACT_WIDTHS) if reported & 1 << bit),
-            num=int(num),
+            type=kind, data=tuple(name for bit, name in enumerate(CONTACT_WIDTHS) if reported & 1 << bit), num=int(num)
         )
     reference, reference_type = int(model.sensor_refid[index]), int(model.sensor_reftype[index])
     is_world = reference < 0 or (reference == 0 and reference_type in BODIES)

@@ -134,9 +134,8 @@ def resolve_sweep(options: SweepRequest, read: ReadTrain) -> SweepPlan:
     slots = resolve_slots(options, _choose_cores(), gpus)
     fixed, device = [options.task, *options.train_flags], _gpu_flags(slots[0])
     read(fixed)  # an error there is not the fault of a parameter
-    corners = [
-        read([*fixed, *to_words(options.parameters, corner), *device]) for corner in list_corners(options.parameters)
-    ]
+    words = [to_words(options.parameters, corner) for corner in list_corners(options.parameters)]
+    corners = [read([*fixed, *corner, *device]) for corner in words]
     requests = [resolve_training(*corner) for corner in corners[:2]]
     config, launch = requests[0].config, requests[0].launch
     check_seed("--seed", launch.seed, SEED_STEP * options.seeds_per_trial)
@@ -178,13 +177,8 @@ def resolve_slots(options: SweepRequest, cores: Sequence[int], gpus: Sequence[st
         raise RequestError(f"--jobs {jobs}: {have} can run {count(fitting, 'trial')} side by side")
     number = min(jobs or (fitting if num_gpus else min(fitting, MAX_JOBS_ON_CPU)), options.trials)
     width = num_cores or len(cores) // number
-    return tuple(
-        Slot(
-            cores=tuple(cores[index * width : (index + 1) * width]),
-            gpus=tuple(gpus[index * num_gpus : (index + 1) * num_gpus]),
-        )
-        for index in range(number)
-    )
+    places = [(slice(at * width, (at + 1) * width), slice(at * num_gpus, (at + 1) * num_gpus)) for at in range(number)]
+    return tuple(Slot(cores=tuple(cores[own]), gpus=tuple(gpus[theirs])) for own, theirs in places)
 
 
 def _check_options(options: SweepRequest) -> None:

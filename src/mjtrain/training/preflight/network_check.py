@@ -168,23 +168,20 @@ def _find_class_problem(name: str, model: ModelConfig, groups: Mapping[str, Shap
     """Compare the class of a network with the kinds of its groups."""
     flag = f"--agent.{name}.class-name {model.class_name}"
     images = _images(groups)
-    if model.class_name == "CNNModel":
-        if images:
-            return None
-        flat = ", ".join(groups)
-        return (
-            f"{flag}: reads no images, as {flat or 'nothing'} in --agent.obs-groups.{name} is flat; "
-            "use MLPModel, or add an image group there"
-        )
-    if not images:
+    if (model.class_name == "CNNModel") == bool(images):
         return None
+    if not images:
+        flat = ", ".join(groups) or "nothing"
+        return (
+            f"{flag}: reads no images, as {flat} in --agent.obs-groups.{name} is flat; use MLPModel, or add an image "
+            "group there"
+        )
     group, shape = next(iter(images.items()))
     unread = f"{flag}: cannot read group {group}, which has images {shape}"
     if model.class_name == "RNNModel":
         return (
-            f"{unread}: RSL-RL has no recurrent network for images; "
-            "use CNNModel and give the image terms a history, or leave the group out of "
-            f"--agent.obs-groups.{name}"
+            f"{unread}: RSL-RL has no recurrent network for images; use CNNModel and give the image terms a history, "
+            f"or leave the group out of --agent.obs-groups.{name}"
         )
     return f"{unread}; use CNNModel, or another group in --agent.obs-groups.{name}"
 

@@ -26,10 +26,7 @@ def lock_joints(spec: Any, patterns: tuple[str, ...]) -> None:
     keyframes = _shorten_keyframes(model, names, {part.name for part in removed})
     for key in spec.keys:  # MuJoCo checks their sizes whenever something is deleted
         key.qpos = key.qvel = key.ctrl = key.act = []
-    gone = {
-        mujoco.mjtObj.mjOBJ_JOINT: names,
-        mujoco.mjtObj.mjOBJ_ACTUATOR: {part.name for part in removed},
-    }
+    gone = {mujoco.mjtObj.mjOBJ_JOINT: names, mujoco.mjtObj.mjOBJ_ACTUATOR: {part.name for part in removed}}
     for part in [*spec.sensors]:
         if part.objname in gone.get(part.objtype, ()):
             spec.delete(part)
