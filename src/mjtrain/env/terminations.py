@@ -19,7 +19,8 @@ class Terminations:
     def __init__(self, terms: dict[str, TerminationTerm], core: EnvCore) -> None:
         self._core = core
         self._terms = [(f"terminations.{name}", term.func, term.params) for name, term in terms.items()]
-        self._truncates = [term.truncates for term in terms.values()]
+        truncates = [term.truncates for term in terms.values()]
+        self._truncates = torch.tensor(truncates, dtype=torch.bool, device=core.device)
 
     def compute(self, env: "Env") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Evaluate every term.
@@ -28,15 +29,11 @@ class Terminations:
             terminated, boolean, shape (num_envs,); truncated, likewise, false where terminated; causes, boolean, shape
             (num_envs, num_terms): the result of each term.
         """
-        never = torch.zeros(self._core.num_envs, dtype=torch.bool, device=self._core.device)
-        causes = stack_terms("termination", self._terms, env, self._core) if self._terms else never[:, None][:, :0]
-        terminated = truncated = never
-        for result, truncates in zip(causes.unbind(dim=1), self._truncates, strict=True):
-            if truncates:
-                truncated = truncated | result
-            else:
-                terminated = terminated | result
-        return terminated, truncated & ~terminated, causes
+        causes = torch.zeros(self._core.num_envs, 0, dtype=torch.bool, device=self._core.device)
+        if self._terms:
+            causes = stack_terms("termination", self._terms, env, self._core)
+        terminated = (causes & ~self._truncates).any(dim=1)
+        return terminated, (causes & self._truncates).any(dim=1) & ~terminated, causes
 
 
 class Curriculum:

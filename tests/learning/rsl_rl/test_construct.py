@@ -464,5 +464,5 @@ def test_what_a_controller_returns_is_checked_before_a_training() -> None:
     config = warm("trot")
     assert isinstance(config.env, EnvConfig)
     env = replace(config.env, controllers={"trot": ControllerTerm(func=_bend_too_few)})
-    with pytest.raises(RequestError, match=r"--env.controllers.trot: .* returned 3 columns, not 12"):
+    with pytest.raises(RequestError, match=r"--env.controllers.trot: .* returned 3 columns; an action has 12"):
         check_task(env)

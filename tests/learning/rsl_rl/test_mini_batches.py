@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from mjtrain.api import make_train_config
 from mjtrain.learning.rsl_rl.construct import Runner
-from mjtrain.learning.rsl_rl.mini_batches import MiniBatches, keep_settings, make_fast
+from mjtrain.learning.rsl_rl.mini_batches import keep_settings, make_fast, yield_mini_batches
 from mjtrain.runtime.rank import RankContext
 from support.envs import make_env
 from support.vision import make_vision_env
@@ -24,7 +24,7 @@ def test_mini_batches_are_those_of_rsl_rl() -> None:
     torch.manual_seed(3)
     theirs = list(RolloutStorage.mini_batch_generator(storage, 5, 3))
     torch.manual_seed(3)
-    ours = list(MiniBatches(storage)(5, 3))
+    ours = list(yield_mini_batches(storage, 5, 3))
     assert len(ours) == len(theirs) == 15
     assert any(value.ndim > 2 for value in storage.observations.values()), "there are images"
     for mine, its in zip(ours, theirs, strict=True):

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch import nn
 
 from mjtrain.learning.collectives import Collectives, normalise
 from mjtrain.learning.rsl_rl.cnn_model import AuxiliaryLoss
-from mjtrain.learning.rsl_rl.mini_batches import MiniBatches, make_fast
+from mjtrain.learning.rsl_rl.mini_batches import make_fast, yield_mini_batches
 from mjtrain.learning.rsl_rl.networks import list_groups
 from mjtrain.learning.rsl_rl.symmetry import EquivariantModel, MirrorSymmetry
 from mjtrain.runtime.worker import torch_threads
@@ -64,7 +65,7 @@ class Ppo(PPO):
         self._asks_critic_late = not self.critic.is_recurrent
         self._time_outs: list[torch.Tensor] = []
         self._adapts_here = self._normalises_mini_batches_here = False
-        self.storage.mini_batch_generator = MiniBatches(self.storage)
+        self.storage.mini_batch_generator = partial(yield_mini_batches, self.storage)
         self.optimizer = make_fast(self.optimizer, self.actor, self.critic)
         if self.is_multi_gpu:
             self._take_over()
