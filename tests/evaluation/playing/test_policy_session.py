@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import mjtrain
+from mjtrain.env.catalog import load_task
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.policy_session import PolicySession
 from mjtrain.runs.trained_run import find_trained_run, make_untrained_run
@@ -70,11 +71,12 @@ def test_a_task_without_a_command_is_not_steered() -> None:
     assert session.tracked() == []
 
 
-def test_a_chosen_checkpoint_acts_until_the_training_saves_another_one(cartpole_run: Path, tmp_path: Path) -> None:
-    run_dir = tmp_path / "cartpole_balance" / "2026-01-01_00-00-00"
-    shutil.copytree(cartpole_run / "params", run_dir / "params")
-    for iteration in (10, 20):
-        shutil.copy(cartpole_run / f"model_{iteration}.pt", run_dir)
+def test_a_chosen_checkpoint_acts_until_the_training_saves_another_one(tmp_path: Path) -> None:
+    agent = replace(load_task("Cartpole-Balance").agent, save_interval=1)
+    launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+    where = {"log_root": str(tmp_path), "logger": "none", "launch": launch}
+    run_dir = mjtrain.train("Cartpole-Balance", agent=agent, num_envs=2, max_iterations=3, **where).run_dir
+    saved_later = (run_dir / "model_3.pt").rename(tmp_path / "model_3.pt")
     session = PolicySession(Player(mjtrain.RankContext(), find_trained_run(str(run_dir))))
     session.paused = session.follows = True
 
@@ -83,14 +85,14 @@ def test_a_chosen_checkpoint_acts_until_the_training_saves_another_one(cartpole_
         session.tick(0.1)
         return session.player.iteration
 
-    assert look() == 20
-    session.post(partial(session.load, run_dir / "model_10.pt"))
-    assert (look(), look()) == (10, 10)
-    shutil.copy(cartpole_run / "model_40.pt", run_dir)
-    assert look() == 40
-    session.post(partial(session.load, run_dir / "model_10.pt"))
-    assert look() == 10
+    assert look() == 2
+    session.post(partial(session.load, run_dir / "model_1.pt"))
+    assert (look(), look()) == (1, 1)
+    shutil.copy(saved_later, run_dir)
+    assert look() == 3
+    session.post(partial(session.load, run_dir / "model_1.pt"))
+    assert look() == 1
     session.follows = False
-    assert look() == 10
+    assert look() == 1
     session.follows = True
-    assert look() == 40, "it was asked for again"
+    assert look() == 3, "it was asked for again"
