@@ -20,6 +20,8 @@ OUTCOMES = ("passed", "failed", "error", "")
 
 def keep_together(item: pytest.Item) -> None:
     """Have tests that use a module's fixture run on one worker, so that the fixture is made once."""
+    if item.get_closest_marker("xdist_group") is not None:
+        return
     info = getattr(item, "_fixtureinfo", None)  # pytest has no public name for the fixtures that a test will use
     for definitions in () if info is None else info.name2fixturedefs.values():
         for definition in definitions:

@@ -271,6 +271,7 @@ def test_a_policy_that_only_sees_has_bytes_as_its_only_input(tmp_path: Path) -> 
         policy(images)
 
 
+@pytest.mark.xdist_group("onnx")
 def test_runtimes_normalise_images_as_exactly_as_torch(tmp_path: Path) -> None:
     """Of images that are nearly flat, results are wrong by 1e-3 where an exported sum goes over all pixels at once."""
 

@@ -28,6 +28,8 @@ from mjtrain_tasks.quadruped_track import CLIPS
 from mjtrain_tasks.quadruped_track import make_env as make_task_env
 from support.envs import actions_for, make_env
 
+pytestmark = pytest.mark.xdist_group("onnx")  # a first export imports for seconds
+
 NOISELESS = dict.fromkeys(("xy", "z", "tilt", "yaw", "linear_velocity", "angular_velocity", "position"), (0.0, 0.0))
 SENSORS = {"base_lin_vel": "base_velocity", "base_ang_vel": "base_angular_velocity", "projected_gravity": "up"}
 OUTPUTS = ["actions", "joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w"]

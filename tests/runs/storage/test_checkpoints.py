@@ -32,6 +32,8 @@ from mjtrain.runs.storage.checkpoints import (
 from mjtrain.runs.storage.store import Storage
 from support.storage import Proxy
 
+pytestmark = pytest.mark.xdist_group("moto")  # its first requests import for seconds
+
 
 def save(folder: Path, iteration: int, content: float | None = None, size: int = 100) -> Path:
     """Save a checkpoint that knows its number."""

@@ -11,6 +11,8 @@ from mjtrain.runtime.errors import RequestError
 from support.machine import free_port
 from support.storage import Proxy
 
+pytestmark = pytest.mark.xdist_group("moto")  # its first requests import for seconds
+
 
 @pytest.mark.parametrize(
     "url", ["s3://bucket/a/b", "gs://bucket", "az://container/a", "file:///data/runs/one", "s3://bucket/a/"]
