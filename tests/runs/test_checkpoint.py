@@ -236,6 +236,7 @@ def train(log_root: Path, iterations: int, **options: Any) -> Any:
     return mjtrain.train("Cartpole-Balance", max_iterations=iterations, **fixed, **options)
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_a_damaged_newer_file_costs_no_valid_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run_dir = train(tmp_path, 2).run_dir
     newer = checkpoint_path(run_dir, 4)

@@ -92,6 +92,7 @@ def test_a_plot_says_how_many_lines_are_broken(tmp_path: Path, capsys: pytest.Ca
     assert out.is_file()
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_a_resume_says_which_lines_are_gone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
     fixed = {"num_envs": 4, "logger": "none", "log_root": str(tmp_path), "launch": launch}

@@ -15,6 +15,8 @@ from mjtrain.runs.checkpoint import list_checkpoints
 from mjtrain.runs.run_dir import removing_on_refusal
 from mjtrain.runtime.errors import RequestError
 
+pytestmark = pytest.mark.usefixtures("short_trial")
+
 ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
 TWO = replace(ONE, num_workers=2)
 TASK = make_train_config("Cartpole-Balance")

@@ -69,6 +69,7 @@ def test_a_symmetry_has_a_loss() -> None:
     assert list(find_rule_problems(replace(config, agent=agent))) == []
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_another_learner_names_its_losses() -> None:
     on_cpu = LaunchConfig(gpu_ids=None)
     with pytest.raises(RequestError, match="unknown metric loss/bounds"):

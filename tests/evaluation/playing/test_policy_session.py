@@ -71,6 +71,7 @@ def test_a_task_without_a_command_is_not_steered() -> None:
     assert session.tracked() == []
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_a_chosen_checkpoint_acts_until_the_training_saves_another_one(tmp_path: Path) -> None:
     agent = replace(load_task("Cartpole-Balance").agent, save_interval=1)
     launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)

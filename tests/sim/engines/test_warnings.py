@@ -150,6 +150,7 @@ def test_a_warning_is_of_its_iteration_and_not_of_the_worlds_before_a_resume(tmp
     assert not any(worlds.any() for worlds in resumed.engine.warnings.values())
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_a_training_warns_once_of_contacts_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     task = load_task("Cartpole-Balance")
     agent = replace(task.agent, obs_groups={"actor": ("actor",), "critic": ("actor",)}, num_steps_per_env=4)

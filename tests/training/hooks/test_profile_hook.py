@@ -10,6 +10,8 @@ import pytest
 
 import mjtrain
 
+pytestmark = pytest.mark.usefixtures("short_trial")
+
 STEPS = 24
 TRACED = {"collect": 2, "environment": 2 * STEPS, "physics": 2 * STEPS, "rewards": 2 * STEPS, "learn: update": 2}
 

@@ -23,6 +23,8 @@ from mjtrain.training.preflight.load import resolve_load
 from mjtrain.training.request import resolve_training
 from mjtrain.training.train_rank import TrainResult
 
+pytestmark = pytest.mark.usefixtures("short_trial")
+
 LAYER = "mlp.0.weight"
 
 

@@ -71,6 +71,7 @@ def test_a_task_may_have_another_agent_for_gpus_which_keeps_what_the_user_change
     assert choose_agent(own, "cuda:0").agent == task.agent
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_a_requeued_job_loads_weights_also_with_the_agent_for_gpus(tmp_path: Path) -> None:
     """And its file may be gone when the job resumes its own run."""
     options: dict[str, Any] = {"log_root": str(tmp_path / "logs"), "logger": "none", "max_iterations": 1, "num_envs": 2}
@@ -262,6 +263,7 @@ def test_the_environments_of_a_recurrent_network_are_divided_into_mini_batches(
         assert list(find_uneven_batches(replace(recurrent, agent=replace(recurrent.agent, algorithm=own)), 1)) == []
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_a_recurrent_run_continues_with_the_environments_that_it_has(tmp_path: Path) -> None:
     launch = LaunchConfig(gpu_ids=None)
     config = make_train_config("Cartpole-Balance", num_envs=10, max_iterations=2, log_root=str(tmp_path))
@@ -401,6 +403,7 @@ def test_images_of_which_two_do_not_fit_are_refused_before_they_are_rendered(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_ranks_that_failures_may_leave_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three nodes have room for a total of environments that one alone has not."""
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "3"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29999")):

@@ -166,6 +166,7 @@ def never(env: Env) -> torch.Tensor:
     return 0.0 * env.qpos("slider")[:, 0]
 
 
+@pytest.mark.usefixtures("short_trial")
 def test_samples_that_are_left_out_and_rewards_that_are_never_earned_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

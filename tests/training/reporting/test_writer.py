@@ -14,6 +14,8 @@ from mjtrain.config import TrainConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.reporting.writer import LogWriterAdapter, TrackioWriter, WriterError, load_log_writer
 
+pytestmark = pytest.mark.usefixtures("short_trial")
+
 
 class Notes(LogWriter):
     """Notes what it gets, in a file of the run."""
