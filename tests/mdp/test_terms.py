@@ -556,7 +556,7 @@ def test_legs_bend_while_their_feet_swing() -> None:
 def test_the_stepping_controller_walks_and_turns_as_commanded() -> None:
     env = make_env(replace(QUADRUPED, observation_noise=False, events={}), num_envs=32)
     commands, velocities, turning = [], [], []
-    for step in range(200):
+    for step in range(120):
         _, _, terminated, _ = env.step(env.controller("trot"))
         assert not terminated.any()
         if step >= 50:
@@ -650,7 +650,7 @@ def test_pose_errors_vanish_at_the_pose() -> None:
 def test_inverse_kinematics_brings_the_tool_to_the_pose() -> None:
     config = load_task("Arm-Reach").env
     env = make_env(replace(config, observation_noise=False), num_envs=64)
-    for _ in range(140):  # a command lasts for 150 steps
+    for _ in range(70):  # a command lasts for 150 steps
         env.step(env.controller("inverse_kinematics"))
     where = {"command": "pose", "position_sensor": "tool_position"}
     far = reach.distance(env, **where) > 0.01

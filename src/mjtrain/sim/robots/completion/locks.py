@@ -19,7 +19,7 @@ def lock_joints(spec: Any, patterns: tuple[str, ...]) -> None:
     there = [joint.name for joint in spec.joints if joint.type in SCALAR_JOINTS]
     names = set(match("locked-joints", patterns, "hinge or slide", there))
     _untie(spec, names)
-    model = spec.compile()
+    model = spec.copy().compile()
     joints = [joint for joint in spec.joints if joint.name in names]
     _place_bodies(model, joints)
     removed = [part for part in spec.actuators if part.trntype in ON_JOINT and part.target in names]

@@ -59,7 +59,7 @@ _REDUCE = ("none", "mindist", "maxforce", "netforce")
 
 def add_sensors(spec: Any, sensors: dict[str, SensorConfig]) -> None:
     """Add sensors, and the sites that they need."""
-    compiled = functools.cache(spec.compile)  # once, where a geom becomes a site
+    compiled = functools.cache(lambda: spec.copy().compile())  # once, where a geom becomes a site
     for name, config in sensors.items():
         flag = f"sensors.{name}"
         if config.type not in OBJECTS:
