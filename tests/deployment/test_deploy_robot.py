@@ -214,6 +214,12 @@ def _term(name: str, column: int, params: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "columns": [column, column + 1], "func": function, "params": params, **shared}
 
 
+def _with_scan(**wrong: Any) -> dict[str, Any]:
+    params = {"joint": "base", "x": [0.0, 1.0, 1], "y": [0.0, 1.0, 1], "offset": 0.1, **wrong}
+    pose = {**METADATA["default_pose"], "base": [0.0] * 7}
+    return {**METADATA, "default_pose": pose, "observations": [_term("height_scan", 0, params)]}
+
+
 METADATA: dict[str, Any] = {
     "format": 3,
     "task": "Knee",
@@ -426,6 +432,11 @@ def test_an_older_export_with_a_base_is_to_be_exported_again() -> None:
             r"actions\[0\]\.kp: is None; give a number",
         ),
         ({**METADATA, "default_pose": {}}, r"actions\[0\]\.joint: default_pose must have one number for knee"),
+        (_with_scan(x=[0.0, 1.0]), r"params\.x: has 2 values, a list; give 3"),
+        (_with_scan(y=[0.0, 1.0, 0]), r"observations\[0\]\.params\.y 0: must be at least 1"),
+        (_with_scan(offset=None), r"params\.offset: is None; give a number"),
+        (_with_scan(joint="knee"), r"params\.joint: default_pose must have seven numbers for knee"),
+        (_with_scan(x=[0.0, 1.0, 10**9]), r"params: x and y have 1000000000 \* 1 points, unlike columns"),
         ({**METADATA, "observations": [_term("joint_pos", 1, {})]}, r"columns: is \[1, 2\]; it must begin at 0"),
         ({**METADATA, "commands": {"to": {"size": 3, "rest": [0.0]}}}, r"to\.rest: has 1 values, but size is 3"),
     ],
@@ -502,6 +513,18 @@ def test_a_model_that_cannot_be_simulated_is_one_line(text: str, words: str, tmp
     (model := tmp_path / "robot.xml").write_text(text)
     with pytest.raises(RequestError, match=rf"^--model {model}: cannot be simulated \(.*{words}"):
         SimulatedProcess({"model": str(model)}, make_policy(tmp_path / "policy.onnx"))
+
+
+def test_a_policy_that_gives_an_actuator_other_controls_than_it_has_is_one_line(tmp_path: Path) -> None:
+    joint = '<joint name="knee"/><geom size="0.1"/>'
+    actuator = '<actuator><general name="knee_motor" joint="knee"/></actuator>'
+    (model := tmp_path / "robot.xml").write_text(
+        f"<mujoco><worldbody><body>{joint}</body></worldbody>{actuator}</mujoco>"
+    )
+    row = {**METADATA["actions"][0], "formula": "none", "why": "x", "held_controls": [None, 0.1]}
+    policy = make_constant_policy(tmp_path / "policy.onnx", {**METADATA, "actions": [row]}, [0.25])
+    with pytest.raises(RequestError, match=r"simulated \(the policy gives 2 controls to knee_motor, which has 1\)$"):
+        SimulatedProcess({"model": str(model)}, policy)
 
 
 def test_a_command_has_the_size_that_the_metadata_says() -> None:

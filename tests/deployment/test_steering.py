@@ -92,8 +92,10 @@ def test_what_cannot_be_steered_is_refused(tmp_path: Path, capsys: pytest.Captur
         open_operator("gamepad", f"{tmp_path}/gone"),
     ):
         pass
-    with pytest.raises(RequestError, match="--drive: the policy reads no command to steer"):
-        Commands(make_metadata(size=4, rest=[0.0] * 4), (), Gamepad(os.devnull))
+    for described in ({"size": 4}, {"size": 1, "controls": {"ahead": [0.0, float("inf")]}}):
+        rest = [0.0] * described["size"]
+        with pytest.raises(RequestError, match=r"--drive: .* no command with finite bounds .* steered \(velocity\)"):
+            Commands(make_metadata(**described, rest=rest), (), Gamepad(os.devnull))
     with pytest.raises(SystemExit) as end:
         main(["nowhere", "--gamepad", "/dev/input/js1"])
     assert end.value.code == 2

@@ -152,7 +152,7 @@ class CommandTerm(FunctionTerm):
     """Errors by name; only `play` and evaluations compute them."""
 
     controls: dict[str, Annotated[tuple[float, float], Ordered()]] = field(default_factory=dict)
-    """What can be set by hand in a viewer: bounds by name."""
+    """What can be set by hand in a viewer: bounds by name. With infinite ones, only `play --values` sets it."""
 
     steer: Callable[..., Any] | None = None
     """steer(env, values) -> the draw for these values of the controls, shape (num_envs, size); values have the shape

@@ -9,7 +9,7 @@ import numpy as np
 
 from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, NONZERO, Ordered, Positive, find_type_problems, show
 from mjtrain.deployment.steering import APPROACH
-from mjtrain.deployment.terms import TERMS
+from mjtrain.deployment.terms import HEIGHT_SCAN, TERMS
 from mjtrain.runtime.errors import RequestError, require
 
 KEY = "mjtrain"
@@ -64,6 +64,8 @@ _ROWS: _Fields = {
 """Fields of the metadata, and of the rows of its lists and mappings. A name that ends in "?" is optional."""
 
 _PARAMS: _Fields = {"command?": str, "joint?": str, "joints?": tuple[str, ...], "sensors?": tuple[str, ...]}
+_Points = tuple[_Finite, _Finite, Annotated[int, AT_LEAST_1]]
+_SCAN: _Fields = {"joint": str, "x": _Points, "y": _Points, "offset": _Finite}
 _LISTS = ("observations", "actions", "images")
 
 _GAINS: _Fields = {"joint": str, "gear?": _Nonzero, **dict.fromkeys(("gain", "bias", "kp", "kd"), _Finite)}
@@ -175,8 +177,13 @@ def _find_misfits(metadata: dict[str, Any]) -> Iterator[str]:
             wanted = f"it must begin at {end}, and its width must be a multiple of {history} (history)"
             yield f"{place}.columns: is [{begin}, {stop}]; {wanted}"
         end = stop
-        fields = _PARAMS if term["func"] in TERMS else {"command?": str | None}
-        yield from _compare(term["params"], fields, f"{place}.params")
+        is_scan = term["func"] == HEIGHT_SCAN
+        fields = _SCAN if is_scan else _PARAMS if term["func"] in TERMS else {"command?": str | None}
+        yield from _compare(params := term["params"], fields, f"{place}.params")
+        if is_scan and len(metadata["default_pose"].get(params["joint"], ())) != 7:
+            yield f"{place}.params.joint: default_pose must have seven numbers for {params['joint']}"
+        if is_scan and params["x"][2] * params["y"][2] * history != stop - begin:
+            yield f"{place}.params: x and y have {params['x'][2]} * {params['y'][2]} points, unlike columns"
     for place, row in _list_rows("actions", metadata["actions"]):
         yield from _compare(row, _BY_FORMULA[row["formula"]], place)
         if row["formula"] != "none" and len(metadata["default_pose"].get(row["joint"], ())) != 1:

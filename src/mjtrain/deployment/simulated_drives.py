@@ -8,6 +8,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.deployment.robot import Drive
+from mjtrain.runtime.errors import count
 
 _KP, _KD = 4, 6
 """Columns of the gains in the parameters of MuJoCo's DC motor."""
@@ -34,6 +35,10 @@ class SimulatedDrives:
         self._servos: list[int] = []
         for name, row in self._rows.items():
             index = model.actuator(name).id
+            outputs = [other["actuator"] for other in metadata["actions"]].count(name)
+            asked, controls = len(row.get("held_controls", range(outputs))), int(model.actuator_ctrlnum[index])
+            if row["formula"] == "none" and asked != controls:
+                raise ValueError(f"the policy gives {count(asked, 'control')} to {name}, which has {controls}")
             if row["formula"] == "limited":
                 self._servos.append(index)
             elif row["formula"] == "linear":

@@ -7,6 +7,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.deployment.robot import Named
+from mjtrain.deployment.terms import HEIGHT_SCAN
 
 Measured = dict[str, Any]
 """Arguments of `Readings`: positions, velocities, sensors and values, each by name."""
@@ -30,9 +31,7 @@ class SimulatedReadings:
         wanted = set(metadata.get("sensors", names))
         self._sensors = {name: data.sensor(name) for name in names if name in wanted}
         self._scans = {
-            term["name"]: term["params"]
-            for term in metadata["observations"]
-            if term.get("func") == "mjtrain.mdp.observations:height_scan"
+            term["name"]: term["params"] for term in metadata["observations"] if term.get("func") == HEIGHT_SCAN
         }
         self._field = _HeightField(model, metadata) if self._scans else None
         self._noise = self._find_noise(metadata, noise)

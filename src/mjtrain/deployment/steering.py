@@ -67,6 +67,11 @@ class Steering:
         return [min(max(0.0, low), high) for low, high in self._bounds]
 
 
+def has_finite_bounds(bounds: Mapping[str, Sequence[float]]) -> bool:
+    """Whether each control has two bounds; keys, sticks and sliders change a value by a fraction of its range."""
+    return bool(np.isfinite(list(bounds.values())).all())
+
+
 def find_beyond(bounds: Mapping[str, Sequence[float]], values: Sequence[float]) -> list[str]:
     """Return a line for each control whose value is outside of its bounds; none if there are other values."""
     if len(bounds) != len(values):
@@ -211,11 +216,14 @@ class Commands:
     def _find_steered(self) -> tuple[str, Steering]:
         for name, entry in self._described.items():
             controls = entry.get("controls") or {}
-            if len(controls) == len(self._wanted[name]) <= len(KEYS):
+            if len(controls) == len(self._wanted[name]) <= len(KEYS) and has_finite_bounds(controls):
                 steering = Steering(controls)
                 steering.values = self._wanted[name].tolist()
                 return name, steering
-        raise RequestError(f"--drive: the policy reads no command to steer ({', '.join(self._wanted) or 'none'})")
+        raise RequestError(
+            f"--drive: the policy reads no command with finite bounds that can be steered "
+            f"({', '.join(self._wanted) or 'none'})"
+        )
 
     def is_stopped(self) -> bool:
         """Take what the operator has done since the last call, and return whether the robot must stop."""

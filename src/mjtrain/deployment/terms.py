@@ -17,8 +17,10 @@ STANDS_BELOW = 0.05
 STOPPED_BELOW = 0.2
 """Planar velocity in m/s below which a robot has stopped, as in `mdp.gait`."""
 
+HEIGHT_SCAN = "mjtrain.mdp.observations:height_scan"
+
 REPORTED_BY_ROBOT = {
-    "mjtrain.mdp.observations:height_scan": "the ground around the robot is measured by a sensor or a map",
+    HEIGHT_SCAN: "the ground around the robot is measured by a sensor or a map",
     "mjtrain.mdp.observations:camera": "images come from a camera's driver",
 }
 """Built-in terms that no joint or sensor of the metadata gives, and why."""

@@ -1,5 +1,6 @@
 """What a viewer shows of the worlds, without a viewer."""
 
+import math
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from mjtrain.env.catalog import load_task
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.policy_session import PolicySession
 from mjtrain.runs.trained_run import find_trained_run, make_untrained_run
+from support.browser import serve_viewer
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,22 @@ def test_keys_and_sticks_steer_the_command_and_the_plots_show_it() -> None:
     row = session.history[-1][3]
     assert row[:3] == pytest.approx(session.player.env.command("velocity")[0].tolist())
     assert row[3] > 0.5, "it lies where it was"
+
+
+def test_a_command_with_an_open_bound_is_left_to_chance() -> None:
+    """Keys, sticks and sliders change a value by a part of its range."""
+    run = make_untrained_run("Quadruped-Velocity-Flat")
+    (name, term), *_ = run.own_env.commands.items()
+    open_term = replace(term, controls={**term.controls, "left": (-math.inf, math.inf)})
+    run = replace(run, env=replace(run.own_env, commands={name: open_term}))
+    session = PolicySession(Player(mjtrain.RankContext(), run, policy="zero"))
+    drawn = session.player.env.drawn_command(name).tolist()
+    session.press("j")
+    session.push((0.0, 1.0, 0.0))
+    session.tick(0.0)
+    assert session.player.env.drawn_command(name).tolist() == drawn
+    with serve_viewer(session):
+        assert (session.steered, session.settable) == ("", {})
 
 
 def test_the_last_episode_is_that_of_the_selected_world() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mjtrain.deployment.steering import Steering
+from mjtrain.deployment.steering import Steering, has_finite_bounds
 from mjtrain.evaluation.followed import Ghost, find_followed
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.playing.viewer_session import StateField, ViewerSession, to_poses
@@ -46,8 +46,14 @@ class PolicySession(ViewerSession):
         """Time in s, reward terms per second, contact forces in N, and commands with their errors, for the last env
         steps of the selected world."""
         self._errors = [(name, error) for name, term in env.config.commands.items() for error in term.errors]
-        steered = [(name, term.controls) for name, term in env.config.commands.items() if term.steer and term.controls]
-        self.steered, self.steering = (steered[0][0], Steering(steered[0][1])) if steered else ("", None)
+        self.settable = {
+            name: term.controls
+            for name, term in env.config.commands.items()
+            if term.steer is not None and term.controls and has_finite_bounds(term.controls)
+        }
+        """Bounds of the controls of each command that can be set by hand."""
+        self.steered = next(iter(self.settable), "")
+        self.steering = Steering(self.settable[self.steered]) if self.settable else None
         """The command that keys and gamepads steer, and the values that they have set; "" and None without one."""
         self._steering_lock = threading.Lock()
         self._returns = torch.zeros(env.num_envs, device=env.device)

@@ -106,19 +106,17 @@ class Panels:
         self._updates.append(update)
 
     def _add_commands(self, session: PolicySession) -> None:
-        for name, term in session.player.env.config.commands.items():
-            if term.steer is None or not term.controls:
-                continue
+        for name, controls in session.settable.items():
             with self._gui.add_folder(f"Command {name}"):
                 manual = self._gui.add_checkbox("Manual", initial_value=False, hint="Off: commands are sampled.")
-                rest = [_rest(low, high) for low, high in term.controls.values()]
+                rest = [_rest(low, high) for low, high in controls.values()]
                 if name == session.steered and session.steering is not None:
                     rest = [float(value) for value in session.steering.values]
                 sliders = [
                     self._gui.add_slider(control, min=low, max=high, step=(high - low) / 100, initial_value=value)
-                    for (control, (low, high)), value in zip(term.controls.items(), rest, strict=True)
+                    for (control, (low, high)), value in zip(controls.items(), rest, strict=True)
                 ]
-            self._connect_command(session, name, manual, list(zip(sliders, term.controls.values(), strict=True)))
+            self._connect_command(session, name, manual, list(zip(sliders, controls.values(), strict=True)))
 
     def _connect_command(self, session: PolicySession, name: str, manual: Any, sliders: list[Any]) -> None:
         env = session.player.env
