@@ -54,7 +54,9 @@ def test_a_broken_record_of_the_best_checkpoint_is_none(content: bytes) -> None:
     assert parse_best(content) is None
 
 
-@pytest.mark.parametrize("value", ["NaN", '"1"', "null", "[1]", pytest.param("1" * 400, id="huge")])
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "-Infinity", '"1"', "null", "[1]", pytest.param("1" * 400, id="huge")]
+)
 def test_a_best_checkpoint_without_a_number_is_none(value: str) -> None:
     assert parse_best(f'{{"metric": "mean_reward", "value": {value}, "iteration": 1}}'.encode()) is None
 
@@ -104,6 +106,18 @@ def test_a_resume_says_which_lines_are_gone(tmp_path: Path, capfd: pytest.Captur
     lines = read_lines(run_dir)
     assert [row["iteration"] for row in lines if "event" not in row] == [1, 2]
     assert lines.skipped == 0
+
+
+@pytest.mark.parametrize("wrong", [{"mean_reward": "x", "env_steps_per_second": "y"}, {"loss/value": [1.0]}, None])
+def test_a_resume_compares_only_numbers(tmp_path: Path, wrong: dict[str, object] | None) -> None:
+    launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+    fixed = {"num_envs": 4, "logger": "none", "log_root": str(tmp_path), "launch": launch, "best_metric": "loss/value"}
+    run_dir = mjtrain.train("Cartpole-Balance", max_iterations=1, **fixed).run_dir
+    (row,) = read_metrics(run_dir)[0]
+    (run_dir / "metrics.jsonl").write_text(json.dumps({"iteration": 1} if wrong is None else {**row, **wrong}) + "\n")
+    ends = {"stop_when": ("mean_reward>=1e9", "loss/value>=1e9"), "eval_interval": 1, "eval_episodes": 1}
+    mjtrain.train("Cartpole-Balance", max_iterations=2, resume=str(run_dir), **ends, **fixed)
+    assert [row["iteration"] for row in read_metrics(run_dir)[0]] == [1, 2]
 
 
 def test_a_line_that_the_disk_cuts_short_is_taken_back(tmp_path: Path) -> None:

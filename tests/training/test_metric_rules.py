@@ -92,5 +92,6 @@ def test_only_what_is_better_is_better() -> None:
     for ranking in (larger, smaller):
         assert not ranking.is_better(1.0, 1.0)
         assert not ranking.is_better(None, None)
-        assert not ranking.is_better(math.nan, None)
+        for value in (math.nan, math.inf, -math.inf):
+            assert not ranking.is_better(value, None)
     assert not larger.is_better(1.0, 2.0)

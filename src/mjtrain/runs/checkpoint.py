@@ -372,7 +372,7 @@ def parse_best(content: bytes) -> BestCheckpoint | None:
     """Read the content of best.json; None if it is damaged."""
     try:
         best = BestCheckpoint(**json.loads(content))
-        is_valid = isinstance(best.iteration, int) and not math.isnan(best.value)  # every comparison with NaN is false
+        is_valid = isinstance(best.iteration, int) and math.isfinite(best.value)  # nothing would be better
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
     return best if is_valid else None

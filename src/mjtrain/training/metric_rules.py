@@ -78,7 +78,7 @@ class StopCondition:
     def is_met(self, metrics: dict[str, Any]) -> bool:
         """Tell whether an iteration meets it; one without a number of this metric does not."""
         value = metrics.get(self.metric)
-        return value is not None and _OPERATORS[self.comparison](value, self.bound)
+        return isinstance(value, int | float) and _OPERATORS[self.comparison](value, self.bound)
 
 
 def parse_stop_condition(text: str) -> StopCondition:
@@ -103,8 +103,8 @@ class Ranking:
     smaller_is_better: bool = False
 
     def is_better(self, value: float | None, best: float | None) -> bool:
-        """Tell whether a value is better than the best one so far; None and NaN are never better."""
-        if value is None or math.isnan(value):
+        """Tell whether a value is better than the best one so far; None, NaN and infinite ones are not compared."""
+        if value is None or not math.isfinite(value):
             return False
         if best is None:
             return True

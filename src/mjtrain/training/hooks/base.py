@@ -45,13 +45,16 @@ class HookContext:
     """Whether the training ends here, saved, to be started again with hosts that wait; the same on all ranks."""
 
     def read_restored(self) -> dict[str, Any]:
-        """Return what metrics.jsonl has of the restored iteration, on the main rank; empty for nothing."""
+        """Return what metrics.jsonl has of the restored iteration, on the main rank; empty without a whole line."""
         rows = MetricLines(lines_backwards(self.run_dir / METRICS_FILE) if self.rank_context.is_main else ())
         last = next((row for row in rows if "event" not in row), {})
-        return last if last.get("iteration") == self.learner.iteration else {}
+        shown = ("mean_reward", "mean_episode_length", "env_steps_per_second")
+        is_whole = all(isinstance(last.get(name, ""), int | float | None) for name in shown)
+        return last if is_whole and last.get("iteration") == self.learner.iteration else {}
 
     def from_main(self, number: float | None) -> float | None:
-        """Return on all ranks what the main rank gives; every rank must call it."""
+        """Return on all ranks what the main rank gives, None for what is not a number; every rank must call it."""
+        number = number if isinstance(number, int | float) else None  # anyone may have edited metrics.jsonl
         return Collectives(self.rank_context.device).gather_plain(number, self.rank_context)[0]
 
     def warn(self, line: str) -> None:
