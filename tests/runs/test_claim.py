@@ -165,6 +165,37 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     assert victim.read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("name", "mode", "words"),
+    [
+        (".", 0o555, "is read-only; change its permissions, or resume a copy"),
+        ("metrics.jsonl", 0, r"metrics\.jsonl may not be read; change its permissions"),
+        ("params/env.yaml", 0, r"params/env\.yaml may not be read; change its permissions"),
+    ],
+)
+def test_a_run_that_could_not_be_saved_is_refused(
+    name: str, mode: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the last checkpoint of a long training would be lost."""
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)  # another user may not come here from the root
+    user, other = os.geteuid(), 65534 if os.geteuid() == 0 else os.geteuid()  # root may write every file
+    run_dir = Path("run")
+    (run_dir / "params").mkdir(parents=True)
+    for path in (run_dir / LOCK_FILE, run_dir / "metrics.jsonl", run_dir / "params" / "env.yaml"):
+        path.write_text("")
+    for path in (*run_dir.rglob("*"), run_dir):
+        os.chown(path, other, -1)
+    (run_dir / name).chmod(mode)
+    try:
+        os.seteuid(other)
+        with pytest.raises(RequestError, match=f"^--resume run: {words}$"), claim_run_dir(run_dir):
+            pass
+    finally:
+        os.seteuid(user)
+        (run_dir / name).chmod(0o755)
+
+
 def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None is at hand here, so the lock is asked of what has none: the kernel refuses with EBADF."""
     from mjtrain.runs import claim

@@ -290,7 +290,9 @@ def require_checkpoint(run_dir: Path, what: str) -> tuple[Path, list[str]]:
     """Return what `find_valid_checkpoint` does, with a file; `what` names the run at the beginning of the error."""
     path, problems = find_valid_checkpoint(run_dir)
     if path is None:
-        raise RequestError(f"{what}: {'; '.join(problems) or 'no checkpoint found in it'}")
+        is_open = os.access(run_dir, os.R_OK | os.X_OK, effective_ids=True)
+        nothing = "no checkpoint found in it" if is_open else "may not be searched; change its permissions"
+        raise RequestError(f"{what}: {'; '.join(problems) or nothing}")
     return path, problems
 
 

@@ -113,9 +113,16 @@ def _check_places(run_dir: Path) -> None:
         if is_something_else(path, stat.S_ISDIR) or (path.is_symlink() and not path.exists()):
             raise RequestError(f"--resume {run_dir}: {path.relative_to(run_dir)} is not a folder; remove it")
     copies = (path for path in code.rglob("*.py") if path.is_dir())  # anything else is replaced
-    for path in (run_dir / LOCK_FILE, run_dir / METRICS_FILE, *params.glob("*.yaml"), *copies):
+    files = (run_dir / LOCK_FILE, run_dir / METRICS_FILE, *params.glob("*.yaml"), *copies)
+    for path in files:
         if is_something_else(path):
             raise RequestError(f"--resume {run_dir}: {path.relative_to(run_dir)} is not a regular file; remove it")
+        if path.exists() and not os.access(path, os.R_OK, effective_ids=True):
+            raise RequestError(
+                f"--resume {run_dir}: {path.relative_to(run_dir)} may not be read; change its permissions"
+            )
+    if files[0].exists() and not os.access(run_dir, os.W_OK, effective_ids=True):
+        raise RequestError(f"--resume {run_dir}: is read-only; change its permissions, or resume a copy")
 
 
 def _open_locked(path: Path) -> tuple[int, tuple[str, ...]]:
