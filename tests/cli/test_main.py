@@ -361,7 +361,9 @@ def test_the_flag_with_the_path_is_named_and_not_another_word_of_it(
 
     with pytest.raises(SystemExit, match="2"):
         run_command("train", fail, ["Cartpole-Balance", "--run-name", "logs", "--log-root", str(logs)])
-    assert capsys.readouterr().err == f"train: --log-root {logs}: cannot be used (Permission denied)\n"
+    assert (
+        capsys.readouterr().err == f"train: --log-root {logs}: cannot be used (Permission denied: {logs}/model_1.pt)\n"
+    )
 
 
 COMPLETE = """

@@ -132,7 +132,11 @@ def test_a_full_disk_at_the_end_is_the_end(tmp_path: Path, record: Record) -> No
     )
     assert f"injecting fault {fault}" in outcome.stderr.splitlines()
     assert f"; after injected fault {fault}" in outcome.stderr
-    words = "RuntimeError: checkpoint … could not be written (No space left on device)"
+    assert "Traceback" not in outcome.stderr
+    (run_dir,) = tmp_path.glob("logs/*/*")
+    end = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
+    assert end["cause"].startswith(f"checkpoint {run_dir}/model_4.pt could not be written")
+    words = "train: checkpoint … could not be written (No space left on device)"
     record("disk-full, injected", "rank 0, phase save, last iteration", outcome, last_words=words)
 
 

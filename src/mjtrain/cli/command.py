@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.runtime.event_log import find_injected
 from mjtrain.runtime.files import check_working_directory
 from mjtrain.runtime.standard_streams import (
     flush_standard_streams,
@@ -190,7 +191,7 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
             sys.exit(1)
         raise
     except OutsideError as error:
-        print(printable(f"{name}: {' '.join(str(error).split())}"), file=sys.stderr)
+        print(printable(f"{name}: {' '.join(str(error).split())}{find_injected(error)}"), file=sys.stderr)
         sys.exit(1)
     except Exception as error:
         if isinstance(error, BrokenPipeError) and not _can_be_read():
@@ -231,7 +232,7 @@ def _describe_path(error: Exception, args: Sequence[str]) -> str | None:
         return None
     if error.errno == errno.EACCES:
         locked = [folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK)]
-        reason += f"; the folder {locked[0]} may not be searched" if locked else ""
+        reason += f"; the folder {locked[0]} may not be searched" if locked else f": {path}"
     return f"{max(given, default=(0, error.filename))[1]}: cannot be used ({reason})"
 
 

@@ -12,7 +12,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from mjtrain.runtime.errors import INJECTED, RequestError, first_line_of
+from mjtrain.runtime.errors import INJECTED, OutsideError, RequestError, first_line_of
 from mjtrain.runtime.files import read_regular
 
 METRICS_FILE = "metrics.jsonl"
@@ -118,12 +118,16 @@ def _describe_end(error: BaseException) -> dict[str, Any]:
     if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > 128:
         return {"how": "stopped", "signal": signal.Signals(error.code - 128).name}
     text = first_line_of(error)
-    name = "" if type(error).__name__ in ("RankFailedError", "NotSavedError") else type(error).__name__
+    says_all = isinstance(error, OutsideError) or type(error).__name__ in ("RankFailedError", "NotSavedError")
+    name = "" if says_all else type(error).__name__
     cause = ": ".join(filter(None, (name, text)))
-    if INJECTED not in cause:  # an exception of the rank's own; the launcher's note on it knows
-        notes = "\n".join(getattr(error, "__notes__", ()))
-        cause += next(iter(re.findall(rf"^FAILED: .*(; {INJECTED}.*)$", notes, re.MULTILINE)), "")
-    return {"how": "failed", "cause": cause}
+    return {"how": "failed", "cause": cause + find_injected(error)}
+
+
+def find_injected(error: BaseException) -> str:
+    """Return what a rank's exception does not say of injected faults, and the launcher's note on it does; else none."""
+    notes = "" if INJECTED in first_line_of(error) else "\n".join(getattr(error, "__notes__", ()))
+    return next(iter(re.findall(rf"^FAILED: .*(; {INJECTED}.*)$", notes, re.MULTILINE)), "")
 
 
 def mark_injected(run_dir: Path) -> str:

@@ -160,7 +160,7 @@ def test_a_dead_server_ends_no_training(url: str, network: Proxy, tmp_path: Path
     job = Training(tmp_path, "--max-iterations", "4", *SAVE_OFTEN, *flags)
     job.finish(1)
     assert f"--checkpoint-url {url}: not reached yet" in job.stderr
-    assert f"RuntimeError: model_4.pt was not uploaded to {url}" in job.stderr
+    assert f"train: model_4.pt was not uploaded to {url}" in job.stderr
     assert "could not be uploaded" in job.stdout
     assert f"model_4.pt was not uploaded to {url}: not done within {flush_s} s" in job.stdout
     assert find_valid_checkpoint(job.run_dir)[0] == job.run_dir / "model_4.pt"

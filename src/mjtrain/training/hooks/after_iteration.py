@@ -21,7 +21,7 @@ from mjtrain.runs.checkpoint import (
 )
 from mjtrain.runs.storage.uploader import Uploader, UploadEvent
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import count
+from mjtrain.runtime.errors import OutsideError, count
 from mjtrain.runtime.files import describe_absence
 from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.training.hooks.base import Hook, HookContext
@@ -77,7 +77,7 @@ class CheckpointHook(Hook):
         """Save, if it is due (collective), and report finished uploads; pause then if the launcher asked for it.
 
         Raises:
-            RuntimeError: The last iteration could not be saved.
+            OutsideError: The last iteration could not be saved.
         """
         context = self._context
         if context.is_save_due(result):
@@ -94,14 +94,14 @@ class CheckpointHook(Hook):
         """Wait for the last upload, at most --checkpoint-flush-s, and report it.
 
         Raises:
-            RuntimeError: The last checkpoint, or the best one, is not in the storage, and no signal ended the run.
+            OutsideError: The last checkpoint, or the best one, is not in the storage, and no signal ended the run.
         """
         if self._uploader is None:
             return
         self._tell(self._uploader.flush(self._context.config.run.checkpoint_flush_s))
         goes_on = heartbeat.current.stop_agreed or self._context.is_paused  # what starts it again uploads it
         if self._uploader.missing is not None and not goes_on:
-            raise RuntimeError(self._uploader.missing)
+            raise OutsideError(self._uploader.missing)
 
     def __exit__(self, *exc_info: object) -> None:
         if self._uploader is not None:
@@ -148,7 +148,7 @@ class CheckpointHook(Hook):
             if not is_last:
                 self._context.warn(f"{problem}; training continues")
         if is_last:
-            raise RuntimeError(f"{problem}; iteration {self._context.learner.iteration} is not saved") from error
+            raise OutsideError(f"{problem}; iteration {self._context.learner.iteration} is not saved") from error
 
     def _tell(self, events: list[UploadEvent]) -> None:
         assert self._context.report is not None
