@@ -103,7 +103,7 @@ class Ranking:
     smaller_is_better: bool = False
 
     def is_better(self, value: float | None, best: float | None) -> bool:
-        """Tell whether a value is better than the best one so far; None, NaN and infinite ones are not compared."""
+        """Tell whether a value is better than the best one so far; None, NaN and infinite values are never better."""
         if value is None or not math.isfinite(value):
             return False
         if best is None:
