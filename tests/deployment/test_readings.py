@@ -149,6 +149,36 @@ def test_a_reading_has_the_largest_noise_of_the_terms_that_show_it_in_its_own_un
     assert 0.015 < largest["k"] <= 0.02
 
 
+def test_a_single_name_is_not_an_expression(tmp_path: Path) -> None:
+    """A vendor's names may have dots and brackets."""
+    joints = "".join(f'<body><joint name="{name}"/><geom size="0.1"/></body>' for name in ("arm.1", "arm-1", "arm(1)"))
+    sensors = "".join(f'<jointpos name="{name}" joint="arm.1"/>' for name in ("q.1", "q-1", "q(1)"))
+    text = f"<mujoco><worldbody>{joints}</worldbody><sensor>{sensors}</sensor></mujoco>"
+    (file := tmp_path / "robot.xml").write_text(text)
+    reads = {"joint_pos": ("arm.1", "arm(1)"), "sensor": ("q.1", "q(1)")}
+    terms = {
+        name: ObservationTerm(func=getattr(observations, func), params={func.split("_")[0]: name}, noise=0.1)
+        for func, names in reads.items()
+        for name in names
+    }
+    config = replace(load_task("Cartpole-Balance").env, robot=str(file), actions={}, rewards={}, events={})
+    config = replace(config, observations={"actor": terms}, terminations={})
+    env = make_env(config, num_envs=1)
+    run = TrainedRun(task="", env=config, agent=load_task("Cartpole-Balance").agent)
+    policy = SimpleNamespace(inputs={"actor": (4,)}, iteration=0)
+    metadata = json.loads(json.dumps(describe_policy(run, env, cast("Any", policy))))
+    assert [term.get("joints", term.get("sensors")) for term in metadata["observations"]] == [[name] for name in terms]
+    model = load_model(config)
+    noisy, truth = SimulatedReadings(model, mujoco.MjData(model), metadata, 1.0, np.random.default_rng(0)).measure()
+    read = {kind: {name for name, value in noisy[kind].items() if (value != truth[kind][name]).any()} for kind in noisy}
+    assert read == {
+        "positions": {*reads["joint_pos"]},
+        "velocities": set(),
+        "sensors": {*reads["sensor"]},
+        "values": set(),
+    }
+
+
 def open_with_a_field() -> mujoco.MjSpec:
     field = '<hfield name="ground" nrow="2" ncol="3" size="1 1 1 0.1" elevation="0 1 0 1 0 1"/>'
     robot = '<body><freejoint name="base"/><geom size="0.1"/><geom name="ground" type="hfield" hfield="ground"/></body>'

@@ -222,14 +222,24 @@ def test_a_copy_that_is_another_model_is_not_used(
     assert not (tmp_path / "bad" / "robot" / "own.xml").exists()
 
 
-def test_a_new_run_without_its_robot_leaves_no_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("robot", "message"),
+    [
+        ("gone.xml", r"--env\.robot .*gone\.xml: no such file"),
+        pytest.param(
+            f"\n<mujoco>{'<!-- a comment -->' * 300}</mujoco>",
+            r"--env\.robot: MJCF text is given; give a file, or ",
+            id="text",
+        ),
+    ],
+)
+def test_a_new_run_without_its_robot_leaves_no_folder(robot: str, message: str, tmp_path: Path) -> None:
     task = load_task("Cartpole-Balance")
-    gone = str(tmp_path / "gone.xml")
     for resume in (None, "auto"):
-        with pytest.raises(RequestError, match=r"--env\.robot .*gone\.xml: no such file"):
+        with pytest.raises(RequestError, match=message):
             mjtrain.train(
                 "Cartpole-Balance",
-                env=mjtrain.EnvConfig(**{**vars(task.env), "robot": gone}),
+                env=mjtrain.EnvConfig(**{**vars(task.env), "robot": robot}),
                 resume=resume,
                 num_envs=2,
                 max_iterations=1,

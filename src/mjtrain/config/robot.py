@@ -378,12 +378,12 @@ class RobotConfig:
     """Which parts are mirror images of each other. It changes nothing of the robot."""
 
     def __post_init__(self) -> None:
-        given: Any = self.file
+        given: Any = self.spec if self.file == "" and self.spec is not None else self.file
         if isinstance(given, str):
             return
         if isinstance(given, os.PathLike) or hasattr(given, "MJCF_PATH"):
             object.__setattr__(self, "file", str(getattr(given, "MJCF_PATH", given)))
-        elif callable(given):
+        elif callable(given) and hasattr(given, "__qualname__"):  # a partial has no name to record
             object.__setattr__(self, "file", "")
             object.__setattr__(self, "spec", given)
         else:

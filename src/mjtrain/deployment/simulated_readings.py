@@ -57,18 +57,15 @@ class SimulatedReadings:
     def _find_noise(self, metadata: dict[str, Any], factor: float) -> dict[tuple[str, str], float]:
         """Return the largest noise of each reading, from the terms that show it unchanged."""
         found: dict[tuple[str, str], float] = {}
-        parts: list[tuple[str, str]]
+        joints = [joint for joint, part in self._joints.items() if part.qpos.size == 1]  # hinges and slides
         for term in metadata["observations"]:
             name, params = term.get("func", "").rpartition(":")[2], term.get("params", {})
-            kind = "velocities" if "vel" in name else "positions"
-            patterns = params.get("joints", [params["joint"]] if name in ("joint_pos", "joint_vel") else [])
-            joints = [joint for joint, part in self._joints.items() if part.qpos.size == 1]  # hinges and slides
-            parts = [(kind, joint) for joint in joints if any(re.fullmatch(p, joint) for p in patterns)]
+            kind, key, known = ("velocities" if "vel" in name else "positions"), "joint", joints
             if name in ("sensor", "sensors"):
-                patterns = params.get("sensors", [params.get("sensor")])
-                parts = [
-                    ("sensors", sensor) for sensor in self._sensors if any(re.fullmatch(p, sensor) for p in patterns)
-                ]
+                kind, key, known = "sensors", "sensor", list(self._sensors)
+            alone = [re.escape(params[key])] if name in ("joint_pos", "joint_vel", "sensor") and key in params else []
+            patterns = params.get(f"{key}s", alone)
+            parts = [(kind, part) for part in known if any(re.fullmatch(pattern, part) for pattern in patterns)]
             if term["name"] in self._scans:
                 parts = [("values", term["name"])]
             for part in parts:

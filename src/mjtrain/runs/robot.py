@@ -24,6 +24,8 @@ def check_robot_file(robot: RobotConfig | None) -> None:
         return
     if robot.spec is None and not robot.file:
         raise RequestError("--env.robot: no robot is given; give an MJCF file")
+    if robot.file.lstrip().startswith("<"):  # which may be too long for the name of a file
+        raise RequestError("--env.robot: MJCF text is given; give a file, or a function that returns an mujoco.MjSpec")
     if robot.file and (problem := find_file_problem(Path(robot.file))):
         raise RequestError(f"--env.robot {robot.file}: {problem}")
 

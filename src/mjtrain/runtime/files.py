@@ -36,9 +36,12 @@ _FLOCK = struct.Struct("hhqqi0q")  # struct flock: type, whence, start, length (
 
 def find_file_problem(path: Path) -> str | None:
     """Say why a path is not that of a file; None if it is."""
-    if path.is_file():
-        return None
-    return "is a folder; give a file" if path.is_dir() else "no such file"
+    try:
+        if path.is_file():
+            return None
+        return "is a folder; give a file" if path.is_dir() else "no such file"
+    except OSError as error:  # such as a name that is too long
+        return error.strerror
 
 
 def is_something_else(path: Path, is_kind: Callable[[int], bool] = stat.S_ISREG) -> bool:

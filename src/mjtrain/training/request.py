@@ -33,6 +33,7 @@ from mjtrain.runs.sources import find_copies
 from mjtrain.runs.teacher import AUTO, find_missing_teacher, resolve_teacher
 from mjtrain.runs.trained_run import drop_unused
 from mjtrain.runtime.errors import RequestError, count, refuse, require
+from mjtrain.runtime.files import find_file_problem
 from mjtrain.runtime.machine import (
     available_memory,
     count_cores,
@@ -255,7 +256,8 @@ def _check_task(draft: Draft) -> None:
     if not isinstance(config.env, EnvConfig):
         check_before_training(config.env, config.agent, config.num_envs)
         return
-    if config.run.resume is not None and config.env.robot.spec is None and not Path(config.env.robot.file).is_file():
+    robot = config.env.robot
+    if config.run.resume is not None and robot.spec is None and find_file_problem(Path(robot.file)):
         return  # only the run has the robot
     from mjtrain.training.preflight.dry_step import NUM_ENVS, check_task  # imports MuJoCo
 

@@ -1,6 +1,7 @@
 """A robot of somebody else is completed by its config; its file stays as it is."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,13 @@ def test_what_python_may_give_as_the_robot(given: str, vendor: Path) -> None:
 def test_something_else_as_the_robot_is_refused() -> None:
     with pytest.raises(TypeError, match="the robot is 3; give a path, a RobotConfig, a module with MJCF_PATH or a "):
         env_of(3)
+
+
+@pytest.mark.parametrize("given", [mujoco.MjSpec(), partial(mujoco.MjSpec.from_string, "<mujoco/>")])
+def test_a_robot_without_a_file_and_a_name_is_refused(given: Any) -> None:
+    for make in (env_of, lambda robot: env_of(RobotConfig(spec=robot))):
+        with pytest.raises(TypeError, match=r"the robot is .*; give a path, .* or a function that returns an mujoco"):
+            make(given)
 
 
 def test_sensors_measure_what_they_say(vendor: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -259,7 +260,7 @@ def _describe_source(term: ObservationTerm, env: Env, sensors: dict[str, Any]) -
     elif single := [value for key, value in params.items() if key == "joint" or key.endswith("_joint")]:
         found["joints"] = single
     named = [value for key, value in params.items() if key == "sensor" or key.endswith("_sensor")]
-    patterns = [*params.get("sensors", ()), *(value for value in named if value is not None)]
+    patterns = [*params.get("sensors", ()), *(re.escape(value) for value in named if value is not None)]
     if patterns:
         found["sensors"] = match_names(patterns, layout.sensors, "sensor")
     found["measured_by"] = _measured_by(term, found, env, sensors)
