@@ -26,6 +26,7 @@ from mjtrain.mdp import Env, reward
 from mjtrain.runs import trained_run as kept_functions
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.request import resolve_training
+from mjtrain.training.train_rank import TrainResult
 from support.commands import run
 from support.machine import patience
 
@@ -166,6 +167,12 @@ def test_a_run_is_opened_by_its_path(cartpole_run: Path) -> None:
     for place in (cartpole_run.parent, 3):
         with pytest.raises(RequestError, match="is not a run directory"):
             mjtrain.Run(place)  # pyright: ignore[reportArgumentType]
+
+
+def test_what_is_not_a_run_directory_is_named_in_short(tmp_path: Path) -> None:
+    result: Any = TrainResult(run_dir=tmp_path, checkpoint=tmp_path / "model_1.pt", metrics={})
+    with pytest.raises(RequestError, match=r"^a TrainResult: is not a run directory"):
+        mjtrain.Run(result)
 
 
 PROGRAM = """

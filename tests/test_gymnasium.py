@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -102,7 +103,7 @@ def test_a_world_that_ends_is_reset_and_its_last_observation_is_told(env: TaskVe
     assert infos["_final_info"].tolist() == infos["final_info"]["_termination/time_out"].tolist() == ended.tolist()
 
 
-def rollout(env: VectorEnv, seed: int | None) -> list[np.ndarray]:
+def rollout(env: VectorEnv, seed: Any) -> list[np.ndarray]:
     first, _ = env.reset(seed=seed)
     return [first, *(env.step(np.full((4, 1), push, np.float32))[0] for push in (0.5, -1.0, 0.0))]
 
@@ -111,11 +112,19 @@ def test_a_seed_begins_everything_again() -> None:
     env, other = make(), make(seed=7)
     seeded = rollout(env, 7)
     on = rollout(env, None)
-    for again in (rollout(env, 7), rollout(other, 7)):
+    for again in (rollout(env, 7), rollout(other, 7), rollout(env, np.int64(7))):
         np.testing.assert_array_equal(again, seeded)
     assert not np.array_equal(on, seeded)
     assert not np.array_equal(rollout(env, 8), seeded)
     np.testing.assert_array_equal(make(seed=7).env.observe()["actor"], seeded[0])
+
+
+@pytest.mark.parametrize(
+    ("seed", "words"), [(-1, "seed -1: must be at least 0"), ([1, 2], r"seed \[1, 2\]: must be a whole number")]
+)
+def test_what_is_not_a_seed_is_said(seed: Any, words: str, env: TaskVectorEnv) -> None:
+    with pytest.raises(RequestError, match=words):
+        env.reset(seed=seed)
 
 
 def test_some_worlds_can_be_reset(env: TaskVectorEnv) -> None:

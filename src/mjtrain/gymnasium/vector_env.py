@@ -1,7 +1,8 @@
 """A task as Gymnasium's vector environment, its spaces, and the registration of all tasks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from operator import index
+from typing import Any, Literal, SupportsIndex
 
 import gymnasium
 import numpy as np
@@ -111,9 +112,14 @@ class TaskVectorEnv(VectorEnv):
             options: reset_mask, a boolean array of shape (num_envs,): only these worlds begin a new episode.
 
         Raises:
-            RequestError: A seed and a mask are given, or the mask has another shape.
+            RequestError: A seed and a mask are given, the mask has another shape, or the seed is not a seed.
         """
         self._check_open("reset")
+        if seed is not None:
+            if not isinstance(seed, SupportsIndex):
+                raise RequestError(f"reset: seed {seed!r}: must be a whole number, at least 0")
+            seed = index(seed)  # also of a number of numpy, which `make_vec` takes too
+            check_seed("reset: seed", seed)  # before anything changes
         super().reset(seed=seed)
         if not isinstance(options, Mapping | None):
             raise RequestError(f"reset: options are {options!r}; give a dictionary, such as {{'reset_mask': …}}")
@@ -123,7 +129,6 @@ class TaskVectorEnv(VectorEnv):
             if mask is not None:
                 raise RequestError("reset(seed=…, options={'reset_mask': …}): a seed is for all worlds; give either")
             if not (self._fresh and seed == self._seed):
-                check_seed("seed", seed)  # or the worlds would be closed in vain
                 self._seed = seed
                 self.env.close()
                 self.env = self._build()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mjtrain.config import AgentConfig, EnvConfig, LearnerConfig
+from mjtrain.config.limits import show
 from mjtrain.env.catalog import CUSTOM
 from mjtrain.runs.checkpoint import checkpoint_iteration, checkpoint_path, list_checkpoints, read_best
 from mjtrain.runs.history import recorded_task
@@ -94,7 +95,8 @@ class Run:
             RequestError: It is not a run directory.
         """
         if not (isinstance(path, str | Path) and is_run(path)):
-            raise RequestError(f"{path}: is not a run directory (no params/ in it)")
+            given = path if isinstance(path, str | Path) else show(path)
+            raise RequestError(f"{given}: is not a run directory (no params/ in it)")
         self.path = Path(path).absolute()
         """Its directory, absolute."""
         self.trust = trust
