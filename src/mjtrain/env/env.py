@@ -551,7 +551,9 @@ class Env:
         actions = call_term(f"controllers.{name}", term.func, self, term.params, self._core)
         check_results("controller", [f"controllers.{name}"], [actions], self._core)
         if actions.shape[1] != self.num_actions:
-            raise TypeError(f"--env.controllers.{name}: returned {actions.shape[1]} columns, not {self.num_actions}")
+            raise TypeError(
+                f"--env.controllers.{name}: returned {actions.shape[1]} columns; an action has {self.num_actions}"
+            )
         return actions.clamp(*self.action_bounds)
 
     def push(self, body: str, mask: torch.Tensor, wrench: torch.Tensor, duration_s: torch.Tensor | float) -> None:

@@ -298,7 +298,7 @@ def _hang(_fault: Fault, _place: Place) -> NoReturn:
 
 
 def _oom(_fault: Fault, place: Place) -> NoReturn:
-    """Have an allocation of torch fail, by a limit on this process on the CPU, without taking memory from others."""
+    """Have an allocation of torch fail without taking memory from others; on the CPU, by a limit on this process."""
     import torch
 
     if place.device.startswith("cuda"):

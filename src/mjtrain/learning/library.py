@@ -194,7 +194,7 @@ class _DeferredCompiler(DeferredImport):
         return mark
 
     def _disable(self, function: Any = None, recursive: bool = True, **options: Any) -> Any:
-        """Call the function as it is; once the compiler is loaded, as its decorator has it."""
+        """Call the function as it is or, once the compiler is loaded, as its decorator changes it."""
         if function is None:
             self._import()
             return self.disable(None, recursive, **options)

@@ -245,13 +245,13 @@ def wrong(**options: Any) -> Wrong:
 @pytest.mark.parametrize(
     ("mistake", "words"),
     [
-        ("a tensor", "observations are a tensor of shape (3, 2); give a TensorDict by group"),
+        ("a tensor", "observations are a tensor of shape (3, 2); give a TensorDict of groups"),
         ("a short group", "observation group policy is a tensor of shape (1, 2); give a tensor of shape (3, size)"),
         ("three results", "step returned a tuple of 3; give observations, rewards, dones, extras"),
-        ("a column", "rewards are a tensor of shape (3, 1); give shape (3,)"),
-        ("an array", "dones are a ndarray; give shape (3,)"),
+        ("a column", "rewards are a tensor of shape (3, 1); give a tensor of shape (3,)"),
+        ("an array", "dones are a ndarray; give a tensor of shape (3,)"),
         ("no limit", "its max_episode_length is inf; give a number of env steps"),
-        ("no time-outs for some", "extras['time_outs'] are a tensor of shape (1,); give shape (3,)"),
+        ("no time-outs for some", "extras['time_outs'] are a tensor of shape (1,); give a tensor of shape (3,)"),
         ("words in the log", "extras['log']['Episode_Reward/x'] is a str; give a number, or a tensor"),
     ],
 )

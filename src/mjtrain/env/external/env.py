@@ -204,7 +204,9 @@ class VecEnvWorlds:
             time_outs = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         for name, values in (("rewards", rewards), ("dones", dones), ("extras['time_outs']", time_outs)):
             if not isinstance(values, torch.Tensor) or values.shape != (self.num_envs,):
-                raise RequestError(f"{self._label}: {name} are {_describe(values)}; give shape ({self.num_envs},)")
+                raise RequestError(
+                    f"{self._label}: {name} are {_describe(values)}; give a tensor of shape ({self.num_envs},)"
+                )
         rewards, done, truncated = (values.to(self.device) for values in (rewards, dones.bool(), time_outs.bool()))
         return seen, rewards.float(), done & ~truncated, done & truncated
 
@@ -226,7 +228,9 @@ class VecEnvWorlds:
     def _read(self, observations: Any) -> dict[str, torch.Tensor]:
         """Return the groups of a TensorDict, checked: float32, except for images of bytes."""
         if isinstance(observations, torch.Tensor) or not callable(getattr(observations, "items", None)):
-            raise RequestError(f"{self._label}: observations are {_describe(observations)}; give a TensorDict by group")
+            raise RequestError(
+                f"{self._label}: observations are {_describe(observations)}; give a TensorDict of groups"
+            )
         seen = dict(observations.items())
         for name, values in seen.items():
             if not isinstance(values, torch.Tensor) or values.ndim not in (2, 4) or len(values) != self.num_envs:

@@ -233,7 +233,8 @@ class Supervisor:
     # What follows from it
 
     def _on_signal(self, signum: int) -> None:
-        """Ask for a stop with the first signal, and leave with the second; what a rank passes on does not count."""
+        """Ask for a stop with the first signal to this process, and leave with the second."""
+        # Schedulers signal all processes of a job at once, so what a rank passes on does not count as the first.
         if self._connection is None and self._signalled:
             self._deadline_s = 0.0
         elif self._stop_signal is None:

@@ -134,7 +134,7 @@ def _failing_exits(record: Callable[[str, str], Failure]) -> Iterator[None]:
 
 
 class _HangWatch:
-    """Notices that the function in the thread that enters this hangs; time in which it is stopped is left out."""
+    """Notices that the function in the thread that enters this hangs; a process that is stopped does not count as one."""
 
     def __init__(
         self, context: RankContext, limits: PhaseLimits, crash_dir: Path | None, stop: Callable[[int], None]

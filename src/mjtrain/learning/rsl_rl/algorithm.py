@@ -289,7 +289,7 @@ def _get_memory(networks: Mapping[str, MLPModel]) -> dict[str, list[torch.Tensor
 
 
 def _set_memory(networks: Mapping[str, MLPModel], memory: Mapping[str, list[torch.Tensor]], device: str) -> None:
-    """Restore what `_get_memory` returned, for as many environments; a network that is not in it forgets."""
+    """Restore what `_get_memory` returned, for the same number of environments; a network that is not in it forgets."""
     for name, network in networks.items():
         state: Any = tuple(tensor.to(device, copy=True) for tensor in memory.get(name, ()))
         network.reset(hidden_state=state[0] if len(state) == 1 else state or None)

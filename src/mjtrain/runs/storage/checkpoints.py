@@ -275,7 +275,7 @@ def check_owner(storage: Storage, session: str, run: str) -> None:
     if theirs is None:
         take_url(storage, session, run, is_new=False)
     elif theirs.session != session:
-        raise TakenError(f"{theirs} has stored there since, so this job stopped doing so")
+        raise TakenError(f"{theirs} has stored there since, so this job does not store there now")
 
 
 def find_stored_iteration(url: str) -> int:

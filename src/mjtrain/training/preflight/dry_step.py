@@ -187,7 +187,7 @@ def _describe_sensor(sensor: SensorKind, needs: Reads) -> str | None:
 
 
 def _explore(config: EnvConfig, env: Env, guards: TermGuards) -> Iterator[str]:
-    """Step with random actions until a term shows something that is wrong; at rest all terms may fit."""
+    """Step with random actions until a term shows something that is wrong; a robot at rest may not show it."""
     generator = torch.Generator().manual_seed(0)
     held, memory = torch.zeros(env.num_actions), Memory(config)
     begun, lengths, causes = torch.zeros(env.num_envs, dtype=torch.long), [], set()
