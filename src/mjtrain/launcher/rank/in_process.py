@@ -134,7 +134,7 @@ def _failing_exits(record: Callable[[str, str], Failure]) -> Iterator[None]:
 
 
 class _HangWatch:
-    """Notices that the function in the thread that enters this hangs; a process that is stopped does not count as one."""
+    """Notices that the function in the thread that enters this hangs; stops of the whole process do not count."""
 
     def __init__(
         self, context: RankContext, limits: PhaseLimits, crash_dir: Path | None, stop: Callable[[int], None]
