@@ -125,7 +125,7 @@ def _describe_end(error: BaseException) -> dict[str, Any]:
 
 
 def find_injected(error: BaseException) -> str:
-    """Return what a rank's exception does not say of injected faults, and the launcher's note on it does; else none."""
+    """Return what the launcher's note on a rank's exception says of injected faults; empty without one."""
     notes = "" if INJECTED in first_line_of(error) else "\n".join(getattr(error, "__notes__", ()))
     return next(iter(re.findall(rf"^FAILED: .*(; {INJECTED}.*)$", notes, re.MULTILINE)), "")
 
