@@ -2,11 +2,14 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, RunConfig, SymmetryConfig
+from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.metric_rules import Ranking, find_ranking, find_rule_problems, parse_stop_condition
 from mjtrain.training.request import resolve_training
@@ -76,6 +79,29 @@ def test_another_learner_names_its_losses() -> None:
         resolve_training(make_train_config("Cartpole-Balance", stop_when=("loss/bounds<1",)), on_cpu)
     config = make_train_config("Cartpole-Balance", stop_when=("loss/bounds<1",), learner="rl_games")
     assert resolve_training(config, on_cpu).config.run.stop_when == ("loss/bounds<1",)
+
+
+@pytest.mark.usefixtures("short_trial")
+def test_a_loss_that_another_algorithm_does_not_report_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = load_task("Cartpole-Balance").agent
+    mjtrain.train(
+        "Cartpole-Balance",
+        agent=replace(agent, algorithm=replace(agent.algorithm, class_name="rsl_rl.algorithms:PPO")),
+        num_envs=2,
+        max_iterations=2,
+        stop_when=("loss/values<0", "loss/value<0"),
+        best_metric="loss/mine",
+        launch=LaunchConfig(gpu_ids=None, num_threads=1),
+        log_root=str(tmp_path),
+        logger="none",
+    )
+    said = [line for line in "".join(capsys.readouterr()).splitlines() if "does not report" in line]
+    assert [line.partition(": ")[2].partition(";")[0] for line in said] == [
+        "--stop-when loss/values<0: this learner does not report loss/values",
+        "--best-metric loss/mine: this learner does not report loss/mine",
+    ], said
 
 
 def test_environments_of_others_say_what_they_log_only_while_they_run() -> None:

@@ -7,6 +7,7 @@ from mjtrain.training.hooks.after_iteration import (
     CheckpointHook,
     DriftHook,
     EvaluationHook,
+    LossNameHook,
     NanHook,
     OverflowHook,
     ReportHook,
@@ -36,7 +37,7 @@ def make_hooks(context: HookContext) -> Iterator[Hook]:
     yield StopWhenHook(context)
     if (ranking := find_ranking(run)) is not None:
         yield BestHook(context, ranking)
-    for make_hook in (ReportHook, NanHook, WarningHook, OverflowHook, DriftHook, CheckpointHook):
+    for make_hook in (ReportHook, LossNameHook, NanHook, WarningHook, OverflowHook, DriftHook, CheckpointHook):
         yield make_hook(context)
     if report is not None and run.profile is not None:
         from mjtrain.training.hooks.profile import ProfileHook  # only where it is asked for

@@ -1,4 +1,4 @@
-"""Hooks: checkpoints, drift, best iteration, NaN, overflow, MuJoCo's warnings, report, stop condition, evaluation."""
+"""Hooks: checkpoints, drift, best iteration, NaN, overflow, warnings, names of losses, report, stop, evaluation."""
 
 import time
 from pathlib import Path
@@ -21,7 +21,7 @@ from mjtrain.runs.checkpoint import (
 )
 from mjtrain.runs.storage.uploader import Uploader, UploadEvent
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import OutsideError, count
+from mjtrain.runtime.errors import OutsideError, count, suggest
 from mjtrain.runtime.files import describe_absence
 from mjtrain.runtime.standard_streams import write_to_stderr
 from mjtrain.training.hooks.base import Hook, HookContext
@@ -306,6 +306,28 @@ class WarningHook(Hook):
                 self._context.warn(
                     f"MuJoCo in {count(num_worlds, 'world')} of iteration {result.iteration}: {_ADVICE[name]}"
                 )
+
+
+class LossNameHook(Hook):
+    """Warns of losses in --best-metric and --stop-when that are not reported; other learners' are known only then."""
+
+    def __init__(self, context: HookContext) -> None:
+        super().__init__(context)
+        run, ranking = context.config.run, find_ranking(context.config.run)
+        asked = {f"--stop-when {text}": parse_stop_condition(text).metric for text in run.stop_when}
+        if ranking is not None:
+            asked[f"--best-metric {run.best_metric}"] = ranking.metric
+        self._asked = {flag: metric for flag, metric in asked.items() if metric.startswith("loss/")}
+
+    def after_iteration(self, result: IterationResult) -> None:
+        """Warn after the first iteration that reports losses."""
+        losses = [name for name in result.metrics if name.startswith("loss/")]
+        if not losses:
+            return
+        for flag, metric in self._asked.items():
+            if metric not in losses:
+                self._context.warn(f"{flag}: this learner does not report {metric}{suggest(metric, losses)}")
+        self._asked = {}
 
 
 class ReportHook(Hook):
