@@ -225,6 +225,7 @@ def _mean(values: Iterable[dict[str, float]]) -> dict[str, float]:
 
 def _find_breaks(row: dict[str, Any], first: dict[str, Any]) -> list[str]:
     """Return what is worse than in the first case."""
-    worse = [name for name, value in row["errors"].items() if value > WORSE * first["errors"].get(name, np.inf)]
+    errors = first["errors"]  # a task's own error may have a sign
+    worse = [name for name, value in row["errors"].items() if abs(value) > WORSE * abs(errors.get(name, np.inf))]
     worse += [name for name, value in row["successes"].items() if value * WORSE < first["successes"][name]]
     return worse + (["failed"] if row["failed"] > first["failed"] + FAILS else [])

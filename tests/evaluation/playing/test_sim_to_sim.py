@@ -15,7 +15,7 @@ from mjtrain.config import EnvConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.evaluation.summary_table import print_comparison
-from mjtrain.tools.sim_to_sim import PlainEngine, list_cases
+from mjtrain.tools.sim_to_sim import PlainEngine, _find_breaks, list_cases
 from support.envs import actions_for, make_env
 from support.metadata import describe_task
 
@@ -139,3 +139,8 @@ def test_each_noise_alone_is_a_case(place: str, changes: dict[str, Any], name: s
         env = replace(env, observations={group: {key: term.replace(**changes) for key, term in terms.items()}})
     assert list(list_cases(env)) == ["undisturbed", name]
     assert list_cases(env)[name].observation_noise
+
+
+def test_errors_with_a_sign_are_compared_by_their_size() -> None:
+    rows = [{"errors": {"off": value}, "successes": {}, "failed": 0.0} for value in (-0.2, 0.1, -0.31, 0.31)]
+    assert [_find_breaks(row, rows[0]) for row in rows] == [[], [], ["off"], ["off"]]
