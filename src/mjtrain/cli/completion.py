@@ -7,13 +7,14 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from mjtrain.cli import check_robot, doctor, export, init, list_tasks, plot, runs, scaling, sweep, train
+from mjtrain.cli import check_robot, doctor, export, init, list_tasks, plot, runs, sweep, train
 from mjtrain.cli.command import command
 from mjtrain.cli.main import COMMANDS
 from mjtrain.cli.parsing import parse, with_env
 from mjtrain.config import EnvConfig, LaunchConfig, PlayConfig, TaskConfig
 from mjtrain.config.robot import ImportConfig
 from mjtrain.runtime.errors import RequestError
+from mjtrain.tools.scaling import ScalingOptions
 
 SHORT_NAMES = ("train", "play", "list-tasks", "plot", "scaling", "sweep", "doctor")
 """Commands that are completed under their own names too; export is a builtin of the shell."""
@@ -63,7 +64,7 @@ def main(args: list[str]) -> None:
     kinds: dict[str, Any] = {
         "train": _choice_of_tasks(tasks, _train_options),
         "play": _choice_of_tasks(tasks, lambda task: with_env(_PlayOptions, task.env)(play=PlayConfig(), env=task.env)),
-        "scaling": _choice_of_tasks(tasks, lambda _: scaling.ScalingOptions()),
+        "scaling": _choice_of_tasks(tasks, lambda _: ScalingOptions()),
         "sweep": _choice_of_tasks(tasks, lambda _: sweep.Options()),
         "list-tasks": list_tasks.Options,
         "runs": runs.Options,

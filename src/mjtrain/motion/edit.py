@@ -54,7 +54,7 @@ def cut(motion: Motion, start_s: float = 0.0, end_s: float | None = None) -> Mot
     """Return the frames from start_s to end_s, both included; two must remain."""
     end_s = motion.length_s if end_s is None else end_s
     if not 0 <= start_s < end_s <= motion.length_s + 0.5 / motion.fps:
-        raise RequestError(f"from {start_s:g} s to {end_s:g} s: is not within the motion of {motion.length_s:.2f} s")
+        raise RequestError(f"from {start_s:g} s to {end_s:g} s: must be within the motion of {motion.length_s:.2f} s")
     first, last = round(start_s * motion.fps), min(round(end_s * motion.fps), motion.num_frames - 1)
     if last <= first:
         raise RequestError(f"from {start_s:g} s to {end_s:g} s: has fewer than two frames")

@@ -276,7 +276,8 @@ def _find_lost_image(flag: str, config: CnnConfig, group: str, shape: Shape) -> 
             )
         limit = {"reflect": 1, "circular": 0}.get(config.padding)
         if limit is not None and any(pad > width - limit for pad, width in zip(pads, size, strict=True)):
-            return f"{flag}.padding {config.padding}: {where}, too few for kernels of reach {reach}; use padding zeros"
+            few = f"too few for kernels that reach {reach}"
+            return f"{flag}.padding {config.padding}: {where}, {few}; use padding zeros"
         size = tuple((width + 2 * pad - reach) // stride + 1 for width, pad in zip(size, pads, strict=True))
         if min(size) < 1:
             return (
