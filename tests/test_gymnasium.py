@@ -120,7 +120,12 @@ def test_a_seed_begins_everything_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "words"), [(-1, "seed -1: must be at least 0"), ([1, 2], r"seed \[1, 2\]: must be a whole number")]
+    ("seed", "words"),
+    [
+        (-1, "seed -1: must be at least 0"),
+        ([1, 2], r"seed \[1, 2\]: must be a whole number"),
+        (np.array([1, 2]), r"seed array\(\[1, 2\]\): must be a whole number"),
+    ],
 )
 def test_what_is_not_a_seed_is_said(seed: Any, words: str, env: TaskVectorEnv) -> None:
     with pytest.raises(RequestError, match=words):

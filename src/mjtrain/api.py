@@ -9,7 +9,7 @@ from functools import partial
 from numbers import Number
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import (
     AgentConfig,
@@ -24,7 +24,7 @@ from mjtrain.config import (
     TrainConfig,
     to_plain,
 )
-from mjtrain.config.limits import find_option_problems, show, with_article
+from mjtrain.config.limits import find_option_problems, is_whole, show, with_article
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name, task_file
 from mjtrain.launcher import LaunchRequest, NotSavedError, check_thread, launch, rendezvous, run_plan
 from mjtrain.runs.bundle import WEIGHTS
@@ -130,7 +130,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
     if (missing := find_missing_teacher(request.config)) is not None:
         _train_teacher(missing, request)
         request = resolve_training(config, launch)
-    group = rendezvous(request.plan, _describe_for_others(request))
+    group = rendezvous(request.plan, _describe_for_others(request) if request.plan.external else "")
     with requeue_when_stopped(request.requeued_job if group.leads else None), ExitStack() as stack:
 
         def decide(previous: dict[str, Any] | None) -> dict[str, Any]:
@@ -209,7 +209,8 @@ def _describe_for_others(request: TrainRequest) -> str:
         agent = replace(agent, algorithm=replace(algorithm, teacher_run=place))
     run = {key: value for key, value in to_plain(request.config.run).items() if not key.startswith(_MAY_DIFFER)}
     env, robot = with_digests(request.params["env"]), request.config.env.robot
-    if robot is not None and (digest := digest_robot(robot)):
+    # A resumed run has a copy, which only some hosts may need.
+    if robot is not None and request.config.run.resume is None and (digest := digest_robot(robot)):
         env["robot"]["file"] = f"a robot whose files have the digest {digest[:12]}"
     same = {**request.params, "env": env, "agent": to_plain(agent), "run": run, "motions": motions}
     files = list_term_code(request.config.env, task_file(request.config.task))
@@ -276,7 +277,7 @@ def _make_worlds(
 
 
 def _check_whole(name: str, number: Any, least: int) -> None:
-    if not isinstance(number, SupportsIndex) or index(number) < least:
+    if not is_whole(number) or index(number) < least:
         raise RequestError(f"{name} {number}: must be a whole number, at least {least}")
 
 

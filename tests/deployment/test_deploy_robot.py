@@ -436,7 +436,7 @@ def test_an_older_export_with_a_base_is_to_be_exported_again() -> None:
         (_with_scan(y=[0.0, 1.0, 0]), r"observations\[0\]\.params\.y 0: must be at least 1"),
         (_with_scan(offset=None), r"params\.offset: is None; give a number"),
         (_with_scan(joint="knee"), r"params\.joint: default_pose must have seven numbers for knee"),
-        (_with_scan(x=[0.0, 1.0, 10**9]), r"params: x and y have 1000000000 \* 1 points, unlike columns"),
+        (_with_scan(x=[0.0, 1.0, 10**9]), r"params: x and y have 1000000000 \* 1 points, and columns has"),
         ({**METADATA, "observations": [_term("joint_pos", 1, {})]}, r"columns: is \[1, 2\]; it must begin at 0"),
         ({**METADATA, "commands": {"to": {"size": 3, "rest": [0.0]}}}, r"to\.rest: has 1 values, but size is 3"),
     ],
@@ -523,7 +523,8 @@ def test_a_policy_that_gives_an_actuator_other_controls_than_it_has_is_one_line(
     )
     row = {**METADATA["actions"][0], "formula": "none", "why": "x", "held_controls": [None, 0.1]}
     policy = make_constant_policy(tmp_path / "policy.onnx", {**METADATA, "actions": [row]}, [0.25])
-    with pytest.raises(RequestError, match=r"simulated \(the policy gives 2 controls to knee_motor, which has 1\)$"):
+    words = r"\(the policy gives 2 controls to knee_motor, which has 1; export the run again\)$"
+    with pytest.raises(RequestError, match=words):
         SimulatedProcess({"model": str(model)}, policy)
 
 

@@ -176,7 +176,6 @@ def test_a_few_broken_worlds_are_counted_and_dumped_by_a_run(tmp_path: Path) -> 
     assert dumps[0].name.startswith("iteration_")
 
 
-@pytest.mark.usefixtures("short_trial")
 def test_too_many_broken_worlds_end_the_run_with_the_reason(tmp_path: Path) -> None:
     task = load_task("Cartpole-Balance")
     breaks = EventTerm(func=break_worlds, mode="interval", interval_s=(0.1, 0.2), params={"speed": float("inf")})

@@ -23,6 +23,7 @@ from mjtrain.runs.history import (
     find_run_to_resume,
     find_runs,
     list_runs,
+    open_run,
     read_task,
     summarise_run,
 )
@@ -122,6 +123,21 @@ def test_passed_over_runs_are_those_of_the_task(tmp_path: Path) -> None:
         f"passed over {tmp_path}/mine/2026-01-03_00-00-00",
         f"passed over {tmp_path}/cartpole_balance/2026-01-02_00-00-00",
     ]
+
+
+def test_a_run_that_may_not_be_searched_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)  # another user may not come here from the root
+    run_dir = make_run(Path("cartpole_balance/2026-01-02_00-00-00"), "Cartpole-Balance")
+    user, other = os.geteuid(), 65534 if os.geteuid() == 0 else os.geteuid()  # root may search every folder
+    os.chown(run_dir, other, -1)
+    run_dir.chmod(0)
+    try:
+        os.seteuid(other)
+        with pytest.raises(RequestError, match=r"^--resume .*: may not be searched; change its permissions$"):
+            open_run("--resume", str(run_dir), RunSearch.for_task("Cartpole-Balance", Path()))
+    finally:
+        os.seteuid(user)
 
 
 def test_only_runs_down_to_the_one_that_is_found_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,22 +239,26 @@ def test_code_is_that_of_the_task_and_not_of_installed_packages(
     package = tmp_path / "robot_tasks_of_mine"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    (package / "terms.py").write_text(
-        "import torch\nfrom .sizes import SIDE\nclass near:\n    def __call__(self, env):\n        return SIDE"
-    )
+    text = "import torch, vendor_of_mine\nfrom .sizes import SIDE\nclass near:\n    def __call__(self, env): pass\n"
+    (package / "terms.py").write_text(text)
     (package / "sizes.py").write_text("from . import shapes\nSIDE = shapes.SIDE")
     (package / "shapes.py").write_text("from . import sizes\nSIDE = 1")
     (package / "others.py").write_text("SIDE = 1")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    installed = tmp_path / "dist-packages"  # of Debian
+    installed.mkdir()
+    (installed / "vendor_of_mine.py").write_text("")
+    for folder in (tmp_path, installed):
+        monkeypatch.syspath_prepend(str(folder))
     terms = importlib.import_module("robot_tasks_of_mine.terms")
-    importlib.import_module("robot_tasks_of_mine.others")
+    importlib.import_module("robot_tasks_of_mine.others").__file__ = package / "others.py"  # which tools do
+    (package / "terms.py").write_text(text + "import gone_since\nfrom . import others\nfrom ...above import x\n")
     env = replace(load_task("Cartpole-Balance").env, rewards={"x": RewardTerm(func=terms.near, weight=1.0)})
     files = {label: path for label, path in list_code(env).items() if label.startswith("robot_tasks")}
     used = {
         f"robot_tasks_of_mine/{name}.py": str(package / f"{name}.py")
         for name in ("__init__", "shapes", "sizes", "terms")
     }
-    assert files == {**used, "robot_tasks_of_mine/others.py": str(package / "others.py")}
+    assert files == used
     assert not any("torch" in label or label.startswith("mjtrain/") for label in list_code(env))
     assert list_term_code(env) == used
     save_code(tmp_path / "run", files)

@@ -19,7 +19,10 @@ OUTCOMES = ("passed", "failed", "error", "")
 
 
 def keep_together(item: pytest.Item) -> None:
-    """Have tests that use a module's fixture run on one worker, so that the fixture is made once."""
+    """Have tests that use a module's fixture run on one worker, so that the fixture is made once.
+
+    A test may have another group.
+    """
     if item.get_closest_marker("xdist_group") is not None:
         return
     info = getattr(item, "_fixtureinfo", None)  # pytest has no public name for the fixtures that a test will use

@@ -97,10 +97,10 @@ def test_a_loss_that_another_algorithm_does_not_report_is_said_once(
         log_root=str(tmp_path),
         logger="none",
     )
-    said = [line for line in "".join(capsys.readouterr()).splitlines() if "does not report" in line]
+    said = [line for line in "".join(capsys.readouterr()).splitlines() if "iteration 1 has no" in line]
     assert [line.partition(": ")[2].partition(";")[0] for line in said] == [
-        "--stop-when loss/values<0: this learner does not report loss/values",
-        "--best-metric loss/mine: this learner does not report loss/mine",
+        "--stop-when loss/values<0: iteration 1 has no loss/values",
+        "--best-metric loss/mine: iteration 1 has no loss/mine",
     ], said
 
 

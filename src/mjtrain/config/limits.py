@@ -10,6 +10,7 @@ names of sensors with the robot. Functions of a task may declare theirs in the s
 import dataclasses
 import math
 import numbers
+import operator
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -214,6 +215,15 @@ def find_type_problems(kind: Any, value: Any, name: str, *, limits: bool = True)
 def find_option_problems(options: Any) -> list[str]:
     """Compare the fields of a config whose fields are flags, such as `RunConfig`, with their types and limits."""
     return _check_fields(type(options), options, "--")
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number, of Python or of another library."""
+    try:
+        operator.index(value)
+    except TypeError:  # arrays of several numbers have `__index__` too
+        return False
+    return True
 
 
 def show(value: Any) -> str:

@@ -379,10 +379,10 @@ class RobotConfig:
 
     def __post_init__(self) -> None:
         given: Any = self.spec if self.file == "" and self.spec is not None else self.file
-        if isinstance(given, str):
-            return
-        if isinstance(given, os.PathLike) or hasattr(given, "MJCF_PATH"):
+        if isinstance(given, str | os.PathLike) or hasattr(given, "MJCF_PATH"):
             object.__setattr__(self, "file", str(getattr(given, "MJCF_PATH", given)))
+            if given is self.spec:
+                object.__setattr__(self, "spec", None)
         elif callable(given) and hasattr(given, "__qualname__"):  # a partial has no name to record
             object.__setattr__(self, "file", "")
             object.__setattr__(self, "spec", given)

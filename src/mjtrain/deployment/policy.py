@@ -183,7 +183,8 @@ def _find_misfits(metadata: dict[str, Any]) -> Iterator[str]:
         if is_scan and len(metadata["default_pose"].get(params["joint"], ())) != 7:
             yield f"{place}.params.joint: default_pose must have seven numbers for {params['joint']}"
         if is_scan and params["x"][2] * params["y"][2] * history != stop - begin:
-            yield f"{place}.params: x and y have {params['x'][2]} * {params['y'][2]} points, unlike columns"
+            points = f"{params['x'][2]} * {params['y'][2]} points"
+            yield f"{place}.params: x and y have {points}, and columns has {(stop - begin) // history}"
     for place, row in _list_rows("actions", metadata["actions"]):
         yield from _compare(row, _BY_FORMULA[row["formula"]], place)
         if row["formula"] != "none" and len(metadata["default_pose"].get(row["joint"], ())) != 1:

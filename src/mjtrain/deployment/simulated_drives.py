@@ -38,7 +38,9 @@ class SimulatedDrives:
             outputs = [other["actuator"] for other in metadata["actions"]].count(name)
             asked, controls = len(row.get("held_controls", range(outputs))), int(model.actuator_ctrlnum[index])
             if row["formula"] == "none" and asked != controls:
-                raise ValueError(f"the policy gives {count(asked, 'control')} to {name}, which has {controls}")
+                raise ValueError(
+                    f"the policy gives {count(asked, 'control')} to {name}, which has {controls}; export the run again"
+                )
             if row["formula"] == "limited":
                 self._servos.append(index)
             elif row["formula"] == "linear":

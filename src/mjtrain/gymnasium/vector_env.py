@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Dict, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from mjtrain.config.limits import is_whole
 from mjtrain.env.base import check_action, check_mask
 from mjtrain.env.catalog import list_tasks
 from mjtrain.env.env import Env
@@ -116,7 +117,7 @@ class TaskVectorEnv(VectorEnv):
         """
         self._check_open("reset")
         if seed is not None:
-            if not isinstance(seed, SupportsIndex):
+            if not is_whole(seed):
                 raise RequestError(f"reset: seed {seed!r}: must be a whole number, at least 0")
             seed = index(seed)  # also of a number of numpy, which `make_vec` takes too
             check_seed("reset: seed", seed)  # before anything changes

@@ -52,7 +52,7 @@ def run_host_job(
     with saying_where("TMPDIR", os.environ.get("TMPDIR", "/tmp")):
         scratch = Path(tempfile.mkdtemp(prefix="mjtrain-"))
     try:
-        with saying_where("TMPDIR", scratch):  # such as a full one
+        with saying_where("TMPDIR", scratch):  # it may be full
             (scratch / JOB_NAME).write_bytes(pickle.dumps(job))
         supervisor = Supervisor(job.plan, scratch, log_dir, host=host, connection=connection)
         return supervisor.run({**environ, **job.plan.environ})

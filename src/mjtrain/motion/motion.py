@@ -95,7 +95,7 @@ def make_motion(
     lengths = np.linalg.norm(root_quat, axis=1)
     if np.abs(lengths - 1).max() > 0.01:
         frame = int(np.abs(lengths - 1).argmax())
-        raise RequestError(f"root_quat has length {lengths[frame]:.3g} in frame {frame}; a rotation has length 1")
+        raise RequestError(f"root_quat has length {lengths[frame]:.3g} in frame {frame}, not 1 (w, x, y, z)")
     if contacts is not None:
         contacts = np.asarray(contacts)
         if contacts.dtype.kind not in "biuf" or not np.isfinite(contacts).all():

@@ -23,7 +23,7 @@ from typing import IO, Any
 from mjtrain.config import DEFAULT_LEARNER
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError, summarise
-from mjtrain.runtime.files import open_regular, read_regular, replacing, write_whole
+from mjtrain.runtime.files import may_access, open_regular, read_regular, replacing, write_whole
 
 FORMAT = 1
 """Number of the format that is written today, under the key "format"."""
@@ -290,10 +290,15 @@ def require_checkpoint(run_dir: Path, what: str) -> tuple[Path, list[str]]:
     """Return what `find_valid_checkpoint` does, with a file; `what` names the run at the beginning of the error."""
     path, problems = find_valid_checkpoint(run_dir)
     if path is None:
-        is_open = os.access(run_dir, os.R_OK | os.X_OK, effective_ids=True)
-        nothing = "no checkpoint found in it" if is_open else "may not be searched; change its permissions"
-        raise RequestError(f"{what}: {'; '.join(problems) or nothing}")
+        raise RequestError(f"{what}: {describe_lack(run_dir, problems)}")
     return path, problems
+
+
+def describe_lack(run_dir: Path, problems: list[str]) -> str:
+    """Return why a run has no valid checkpoint; `problems` are those of `find_valid_checkpoint`."""
+    is_open = may_access(run_dir, os.R_OK | os.X_OK)
+    nothing = "no checkpoint found in it" if is_open else "may not be searched; change its permissions"
+    return "; ".join(problems) or nothing
 
 
 def has_valid_checksum(file: IO[bytes]) -> bool:
@@ -374,7 +379,7 @@ def parse_best(content: bytes) -> BestCheckpoint | None:
     """Read the content of best.json; None if it is damaged."""
     try:
         best = BestCheckpoint(**json.loads(content))
-        is_valid = isinstance(best.iteration, int) and math.isfinite(best.value)  # nothing would be better
+        is_valid = isinstance(best.iteration, int) and math.isfinite(best.value)  # no later value would be better
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
     return best if is_valid else None

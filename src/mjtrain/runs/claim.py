@@ -21,7 +21,15 @@ from pathlib import Path
 from mjtrain.runs.run_dir import NotWrittenError
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import METRICS_FILE
-from mjtrain.runtime.files import is_locked, is_something_else, lock, open_lock_file, read_regular, unlock
+from mjtrain.runtime.files import (
+    is_locked,
+    is_something_else,
+    lock,
+    may_access,
+    open_lock_file,
+    read_regular,
+    unlock,
+)
 
 LOCK_FILE = ".lock"
 
@@ -117,11 +125,11 @@ def _check_places(run_dir: Path) -> None:
     for path in files:
         if is_something_else(path):
             raise RequestError(f"--resume {run_dir}: {path.relative_to(run_dir)} is not a regular file; remove it")
-        if path.exists() and not os.access(path, os.R_OK, effective_ids=True):
+        if path.exists() and not may_access(path, os.R_OK):
             raise RequestError(
                 f"--resume {run_dir}: {path.relative_to(run_dir)} may not be read; change its permissions"
             )
-    if files[0].exists() and not os.access(run_dir, os.W_OK, effective_ids=True):
+    if files[0].exists() and not may_access(run_dir, os.W_OK):
         raise RequestError(f"--resume {run_dir}: is read-only; change its permissions, or resume a copy")
 
 

@@ -14,7 +14,13 @@ import yaml
 
 from mjtrain.config import TrainConfig
 from mjtrain.env.catalog import folder_name, is_same_task
-from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, list_checkpoints, require_checkpoint
+from mjtrain.runs.checkpoint import (
+    checkpoint_iteration,
+    describe_lack,
+    find_valid_checkpoint,
+    list_checkpoints,
+    require_checkpoint,
+)
 from mjtrain.runs.claim import is_claimed
 from mjtrain.runs.run_dir import experiment_dir, parse_yaml, read_params
 from mjtrain.runtime.errors import RequestError, summarise
@@ -203,7 +209,7 @@ def find_newest_run(flag: str, search: RunSearch) -> tuple[Path, Path, list[str]
         checkpoint, problems = find_valid_checkpoint(run_dir)
         if checkpoint is not None:
             return run_dir, checkpoint, [*passed_over, *problems]
-        passed_over.append(f"passed over {run_dir}: {'; '.join(problems) or 'no checkpoint found in it'}")
+        passed_over.append(f"passed over {run_dir}: {describe_lack(run_dir, problems)}")
     reasons = "".join(f"; {line}" for line in passed_over)
     place = search.folder if search.only_in_folder else search.log_root
     raise RequestError(f"{flag}: no run of {search.task} below {place} has a valid checkpoint{reasons}")

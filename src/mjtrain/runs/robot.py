@@ -56,10 +56,10 @@ def save_robot(run_dir: Path, robot: RobotConfig) -> tuple[RobotConfig, list[str
 def digest_robot(robot: RobotConfig) -> str:
     """Return the SHA-256 of a robot's file and what it refers to; empty for a function, and if a file is missing."""
     try:
-        files = _bundle(robot) if robot.file else {}
+        main, *_ = _bundle(robot).values() if robot.file else (b"",)
     except RobotBundleError:
         return ""
-    return hashlib.sha256(repr(list(files.values())).encode()).hexdigest() if files else ""
+    return hashlib.sha256(main).hexdigest() if main else ""  # it has the others' digests in their names
 
 
 def with_absolute_file(robot: RobotConfig) -> RobotConfig:
@@ -104,7 +104,7 @@ def find_robot_file(run_dir: Path, recorded: str) -> Path | None:
 def choose_robot(run_dir: Path, robot: RobotConfig | None) -> tuple[RobotConfig | None, list[str]]:
     """Choose the robot of a run that is about to be trained: as asked for, or with the run's own copy of its file."""
     file = "" if robot is None else robot.file
-    if robot is None or not file or Path(file).is_file():
+    if robot is None or not file or not find_file_problem(Path(file)):
         return robot, []
     copy = find_robot_file(run_dir, _recorded_file(run_dir) or ROBOT_DIR)
     if copy is None:

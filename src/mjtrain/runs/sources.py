@@ -10,6 +10,7 @@ import stat
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib.util import resolve_name
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from typing import Any
 
 from mjtrain.config import AnyEnvConfig, EnvConfig
 from mjtrain.config.plain import collect_functions
+from mjtrain.env.catalog import file_module
 from mjtrain.runs.run_dir import read_params, save_params
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import read_regular, write_whole
@@ -112,26 +114,34 @@ def _list_items(path: Path) -> Iterator[Path]:
 
 
 def list_term_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
-    """List the Python files of a task and its functions, and those that they import.
+    """List the Python files of a task and its functions, and those that they import by statements at the top level.
 
     Returns:
-        Absolute paths by the module, as in package/module.py. mjtrain and installed packages are left out: a run
-        records their versions. So is what a function imports when it is called.
+        Absolute paths by the module, as in package/module.py, those of the task and its functions first; at most 200.
+        mjtrain and installed packages are left out: a run records their versions. What a script imports is left out
+        too, because it may belong to the launch.
     """
     waiting: list[tuple[str, str | None]] = []
-    if task_file is not None:
-        waiting.append((f"mjtrain_task_{task_file.stem}", str(task_file)))
-    for function in collect_functions(env).values():
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        waiting.append((function.__module__, _find_file(function.__module__) if code is None else code.co_filename))
     found: dict[str, str] = {}
-    while waiting:
-        module, path = waiting.pop()
-        if path is None or not _is_own(path) or _label(module, path) in found:
+    if task_file is not None and task_file.is_file():
+        module, path = file_module(task_file), str(task_file.resolve())
+        found[_label(module, path)] = path
+        waiting += [(name, _find_file(name)) for name in _list_imports(module, task_file)]
+    functions = collect_functions(env).values()
+    waiting[:0] = [(function.__module__, _find_source(function)) for function in functions]
+    for module, path in waiting:  # which grows
+        if path is None or len(found) >= _MAX_CODE_FILES or _label(module, path) in found or not _is_own(path):
             continue
         found[_label(module, path)] = str(Path(path).resolve())
-        waiting += [(name, _find_file(name)) for name in _list_imports(module, Path(path))]
+        if module != _MAIN:
+            parent = module.rpartition(".")[0]
+            waiting += [(name, _find_file(name)) for name in (parent, *_list_imports(module, Path(path)))]
     return found
+
+
+def _find_source(function: Callable[..., Any]) -> str | None:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return _find_file(function.__module__) if code is None else code.co_filename
 
 
 def _list_imports(module: str, path: Path) -> Iterator[str]:
@@ -145,13 +155,14 @@ def _list_imports(module: str, path: Path) -> Iterator[str]:
         if isinstance(statement, ast.Import):
             yield from (alias.name for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom) and (package or not statement.level):
-            source = resolve_name("." * statement.level + (statement.module or ""), package)
-            yield source
-            yield from (f"{source}.{alias.name}" for alias in statement.names)
+            with suppress(ImportError):  # the module that a function names may be another than that of its file
+                source = resolve_name("." * statement.level + (statement.module or ""), package)
+                yield from (source, *(f"{source}.{alias.name}" for alias in statement.names))
 
 
 def _find_file(module: str) -> str | None:
-    return getattr(sys.modules.get(module), "__file__", None)
+    path = getattr(sys.modules.get(module), "__file__", None)
+    return path if isinstance(path, str) else None
 
 
 def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
@@ -160,10 +171,11 @@ def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str
     folders = tuple(f"{Path(path).parent}/" for path in found.values())
     for name in list(sys.modules):
         path = _find_file(name)
-        if isinstance(path, str) and path.startswith(folders or ("\0",)) and _is_own(path):
+        if path is not None and path.startswith(folders or ("\0",)) and _is_own(path):
             found.setdefault(_label(name, path), path)
     unique = {path: label for label, path in reversed(found.items())}
-    return {label: path for path, label in sorted(unique.items())[:_MAX_CODE_FILES]}
+    first = list(unique.items())[-_MAX_CODE_FILES:]  # the files of the task and its functions are among them
+    return {label: path for path, label in sorted(first)}
 
 
 def _is_own(path: str) -> bool:
@@ -173,7 +185,7 @@ def _is_own(path: str) -> bool:
         and Path(path).is_file()
         and _OWN not in Path(path).resolve().parents
         and not path.startswith(_INSTALLED)
-        and "site-packages" not in path
+        and not {"site-packages", "dist-packages"} & set(Path(path).parts)
     )
 
 

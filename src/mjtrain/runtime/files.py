@@ -91,6 +91,12 @@ def remove_partials(folders: Iterable[Path]) -> None:
                     path.unlink()
 
 
+def may_access(path: Path, mode: int) -> bool:
+    """Return whether this process may do with a file what `os.access` names by its mode."""
+    # Old containers refuse the system call that asks with the effective IDs, which nearly always are the real ones.
+    return os.access(path, mode, effective_ids=os.geteuid() != os.getuid())
+
+
 def describe_absence(folder: Path) -> str | None:
     """Say why a folder cannot be used now, after its name; None if it exists."""
     try:

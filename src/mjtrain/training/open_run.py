@@ -44,7 +44,7 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
     found = find_or_make_run(request.config) if previous is None else _reopen(previous)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")
     with (
-        removing_empty(found.made),  # such as a full disk without room for the claim
+        removing_empty(found.made),  # if the disk has no room for the claim
         claim_run_dir(found.run_dir) as (session, notices),
         removing_on_refusal(found.run_dir, found.made, started, (RequestError, NotWrittenError)),
     ):

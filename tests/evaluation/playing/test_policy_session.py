@@ -54,7 +54,7 @@ def test_keys_and_sticks_steer_the_command_and_the_plots_show_it() -> None:
     assert row[3] > 0.5, "it lies where it was"
 
 
-def test_a_command_with_an_open_bound_is_left_to_chance() -> None:
+def test_a_command_with_an_open_bound_cannot_be_steered() -> None:
     """Keys, sticks and sliders change a value by a part of its range."""
     run = make_untrained_run("Quadruped-Velocity-Flat")
     (name, term), *_ = run.own_env.commands.items()

@@ -153,6 +153,38 @@ def test_a_robot_without_a_file_and_a_name_is_refused(given: Any) -> None:
             make(given)
 
 
+def test_a_file_in_the_place_of_the_function_is_the_file(vendor: Path) -> None:
+    for place in (vendor, str(vendor)):
+        given: Any = place
+        assert RobotConfig(spec=given) == RobotConfig(file=str(vendor))
+
+
+FUSED = """
+<mujoco>
+  <compiler fusestatic="true" discardvisual="true"/>
+  <worldbody><body name="a" pos="0 0 1">
+    <freejoint/>
+    <geom size="0.1"/>
+    <geom name="seen" type="box" size="0.1 0.2 0.3" contype="0" conaffinity="0" group="1"/>
+    <body name="s" pos="0 0 0.5">
+      <geom size="0.1"/>
+      <body name="l" pos="0 0 0.3"><joint name="j"/><geom size="0.1"/></body>
+    </body>
+  </body></worldbody>
+</mujoco>
+"""
+
+
+def test_parts_that_a_compilation_removes_are_not_completed(tmp_path: Path) -> None:
+    """Else what is beside them would get another place or shape."""
+    file = tmp_path / "fused.xml"
+    file.write_text(FUSED)
+    with pytest.raises(RequestError, match="locked-joints: body l of joint j is in a <frame>"):
+        load(file, locked_joints=("j",))
+    with pytest.raises(RequestError, match=r"sensors\.t\.object seen: the file has discardvisual"):
+        load(file, sensors={"t": SensorConfig(type="touch", object="seen")})
+
+
 def test_sensors_measure_what_they_say(vendor: Path) -> None:
     sensors = {
         "position": SensorConfig(type="framepos", object="torso"),

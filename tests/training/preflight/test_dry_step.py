@@ -1,5 +1,6 @@
 """The dry step before a training leaves no trace and measures the task; what shows only later names its term."""
 
+import math
 import random
 from dataclasses import replace
 from typing import Any
@@ -266,6 +267,13 @@ def test_parameters_that_do_not_fit_are_named_beside_a_sensor_that_is_left_out()
     message = r"^--env\.rewards\.keep_step: feet_gait\(\) cannot use its parameters together: .*; offsets has 0 values"
     with pytest.raises(RequestError, match=message):
         check_task(replace(walker, rewards={"keep_step": walker.rewards["keep_step"].replace(params=params)}))
+
+
+def test_a_command_with_infinite_bounds_is_steered_to_a_finite_value() -> None:
+    walker = load_task("Quadruped-Velocity-Flat").env
+    for bounds in ((-math.inf, math.inf), (0.5, math.inf), (-math.inf, -0.5)):
+        controls = {**walker.commands["velocity"].controls, "left": bounds}
+        check_task(replace(walker, commands={"velocity": walker.commands["velocity"].replace(controls=controls)}))
 
 
 def test_an_action_term_without_actuators_is_refused() -> None:

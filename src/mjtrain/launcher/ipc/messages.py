@@ -258,7 +258,7 @@ class HostConnection:
 
         Args:
             skips_noise: Whether something else may come before the first message, such as what a start file of
-                a shell prints something.
+                a shell prints.
             max_body: Most bytes beside a message that arrives; None for any number.
         """
         self._skips_noise, self._before = skips_noise, b""

@@ -224,7 +224,9 @@ class Progress:
         return "".join(stack.format())
 
     def _frames(self) -> list[FrameType]:
-        """Return the frames, innermost first, by one call of C: `f_back` of a running thread crashes CPython 3.11."""
+        """Return the frames of the thread, the innermost first."""
+        # CPython 3.11 was seen to crash in `f_back`, probably where the thread ran meanwhile. It can run whenever this
+        # one evaluates Python code or collects garbage. Hence one call of C finds all frames, without a collection.
         found: list[Any] = []
         go_back: Any = getattr  # with "f_back", in C
         collects = gc.isenabled()

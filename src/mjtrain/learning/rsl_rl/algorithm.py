@@ -215,7 +215,8 @@ def _weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tu
 def _load_networks(
     algorithm: PPO | Distillation, content: dict[str, Any], path: Path, networks: Iterable[str], *, optimizer: bool
 ) -> None:
-    """Load parts of a checkpoint, which is on the CPU, into an algorithm; an error names a tensor that does not fit."""
+    """Load parts of a checkpoint into an algorithm; an error names a tensor that does not fit."""
+    # `content` is on the CPU: the optimiser keeps its step counters there, where reading them waits for no GPU.
     mine, rnd = algorithm.save(), _rnd_of(algorithm) if optimizer else None
     if rnd is not None and "rnd_state_dict" not in content:
         raise RequestError(

@@ -40,7 +40,7 @@ _ROWS = (
 """MuJoCo's mjSTATE_INTEGRATION: all that the next physics step depends on."""
 
 _INPUTS = ("qfrc_applied", "xfrc_applied", "eq_active", "mocap_pos", "mocap_quat", "userdata")
-"""Rows that only a task changes. A state leaves out those that have the values of an episode's begin."""
+"""Rows that only a task changes. A state leaves out those that have the values with which an episode begins."""
 
 
 class NativeEngine:

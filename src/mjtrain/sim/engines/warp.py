@@ -34,7 +34,7 @@ _KEPT = ("mocap_pos", "mocap_quat", "eq_active", "userdata", "plastic")
 """What a physics step reads beside `State`, if the model has it; a reset gives it the value of the default pose."""
 
 _INPUTS = ("qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat", "eq_active", "userdata")
-"""What only a task changes. A state leaves out those that have the values of an episode's begin."""
+"""What only a task changes. A state leaves out those that have the values with which an episode begins."""
 
 
 class WarpEngine:

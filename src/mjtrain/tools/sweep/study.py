@@ -36,6 +36,9 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 class _SuccessiveHalving(optuna.pruners.BasePruner):
     """ASHA (Li et al., MLSys 2020): trials pause at rungs, and the best of each continue; see docs/sweeps.md."""
 
+    # Unlike there, no more than the share of those that have come is promoted in total until the last has come:
+    # otherwise each of the first few that is better than those before it would be. Optuna's own pruner ends trials.
+
     def __init__(self, plan: SweepPlan) -> None:
         """Place the rungs; with another pruner there are none."""
         self._rungs: list[int] = []

@@ -173,7 +173,7 @@ class DriftHook(Hook):
 class BestHook(Hook):
     """Marks the iterations that are better than all before, by --best-metric.
 
-    Compared are iterations with an evaluation, and those that are saved anyway.
+    It compares iterations with an evaluation, and those that are saved anyway.
     """
 
     def __init__(self, context: HookContext, ranking: Ranking) -> None:
@@ -309,7 +309,7 @@ class WarningHook(Hook):
 
 
 class LossNameHook(Hook):
-    """Warns of losses in --best-metric and --stop-when that are not reported; other learners' are known only then."""
+    """Warns of losses in --best-metric and --stop-when that a learner or an algorithm of others does not report."""
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
@@ -326,7 +326,7 @@ class LossNameHook(Hook):
             return
         for flag, metric in self._asked.items():
             if metric not in losses:
-                self._context.warn(f"{flag}: this learner does not report {metric}{suggest(metric, losses)}")
+                self._context.warn(f"{flag}: iteration {result.iteration} has no {metric}{suggest(metric, losses)}")
         self._asked = {}
 
 

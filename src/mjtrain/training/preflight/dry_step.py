@@ -1,6 +1,7 @@
 """Two worlds: one env step in which every term is checked, and a trial with random actions; what a world needs."""
 
 import inspect
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -106,6 +107,11 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
     return replace(size, warnings=(*warnings, *size.warnings, *find_missing_ground(config)))
 
 
+def _choose_between(low: float, high: float) -> float:
+    """Return the middle of bounds; if one is infinite, the finite value that is closest to zero."""
+    return 0.5 * (low + high) if math.isfinite(low + high) else min(max(0.0, low), high)
+
+
 def _step_once(config: EnvConfig, guards: TermGuards, mirrored: tuple[str, ...], wrong: list[str]) -> TaskSize | None:
     """Step once, and then, if all terms fit, look at what they are used for and how episodes begin."""
     guarded, problems = guards.guard_all(config), guards.problems
@@ -120,7 +126,7 @@ def _step_once(config: EnvConfig, guards: TermGuards, mirrored: tuple[str, ...],
             for error in term.errors:
                 env.command_error(name, error)
             if term.steer is not None:
-                env.steer(name, [0.5 * (low + high) for low, high in term.controls.values()])
+                env.steer(name, [_choose_between(low, high) for low, high in term.controls.values()])
             if term.is_pose and (problem := _find_pose_problem(env.command(name).shape[1], term.object)):
                 problems.setdefault(f"commands.{name}.is_pose", problem)
         for name in guarded.controllers:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mjtrain.config import KeyframeConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.completion.parts import choose, match_one
+from mjtrain.sim.robots.completion.parts import choose, compile_copy, match_one
 from mjtrain.sim.robots.read_layout import SCALAR_JOINTS, control_columns, neutral_controls, place_controls
 from mjtrain.sim.robots.start import list_driven
 
@@ -30,7 +30,7 @@ def forget_controls(spec: Any) -> Controls:
     """Take the controls and activations out of all keyframes, because other actuators will take these places."""
     if not spec.keys:
         return {}
-    model = spec.copy().compile()  # of a compiled one with meshes, each part that is removed takes 20 ms
+    model = compile_copy(spec)
     before = {
         model.key(index).name: {
             model.actuator(actuator).name: (
@@ -50,7 +50,7 @@ def forget_controls(spec: Any) -> Controls:
 def set_keyframes(spec: Any, config: RobotConfig, controls: Controls) -> None:
     """Add keyframes, and give the one that is the default pose the name home."""
     if config.keyframes or controls:
-        model = spec.copy().compile()
+        model = compile_copy(spec)
         for key in spec.keys:
             if key.name in controls:
                 pose = np.array(model.key_qpos[model.key(key.name).id])

@@ -7,7 +7,7 @@ import numpy as np
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.keyframes import HOME, activation_columns
-from mjtrain.sim.robots.completion.parts import match
+from mjtrain.sim.robots.completion.parts import compile_copy, match
 from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, control_columns
 
 
@@ -19,7 +19,7 @@ def lock_joints(spec: Any, patterns: tuple[str, ...]) -> None:
     there = [joint.name for joint in spec.joints if joint.type in SCALAR_JOINTS]
     names = set(match("locked-joints", patterns, "hinge or slide", there))
     _untie(spec, names)
-    model = spec.copy().compile()
+    model = compile_copy(spec)
     joints = [joint for joint in spec.joints if joint.name in names]
     _place_bodies(model, joints)
     removed = [part for part in spec.actuators if part.trntype in ON_JOINT and part.target in names]

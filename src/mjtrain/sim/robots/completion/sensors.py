@@ -8,7 +8,7 @@ import mujoco
 
 from mjtrain.config import SensorConfig
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.completion.parts import choose, list_parts, refuse
+from mjtrain.sim.robots.completion.parts import choose, compile_copy, list_parts, misnamed
 from mjtrain.sim.robots.layout import CONTACT_WIDTHS
 
 _SITE, _FRAME, _SUBTREE = ("site",), ("site", "xbody", "geom", "camera", "body"), ("xbody",)
@@ -59,11 +59,11 @@ _REDUCE = ("none", "mindist", "maxforce", "netforce")
 
 def add_sensors(spec: Any, sensors: dict[str, SensorConfig]) -> None:
     """Add sensors, and the sites that they need."""
-    compiled = functools.cache(lambda: spec.copy().compile())  # once, where a geom becomes a site
+    compiled = functools.cache(lambda: compile_copy(spec))  # once, where a geom becomes a site
     for name, config in sensors.items():
         flag = f"sensors.{name}"
         if config.type not in OBJECTS:
-            raise refuse(f"{flag}.type", config.type or repr(""), "is not a sensor type", OBJECTS)
+            raise misnamed(f"{flag}.type", config.type or repr(""), "is not a sensor type", OBJECTS)
         kind, found = _find_object(spec, compiled, name, config)
         before = next((sensor for sensor in spec.sensors if sensor.name == name), None)
         if before is not None:
@@ -115,14 +115,14 @@ def _set_reference(spec: Any, sensor: Any, flag: str, config: SensorConfig) -> N
 def _find(spec: Any, flag: str, name: str, asked: str, kinds: tuple[str, ...]) -> tuple[str, str]:
     if asked:
         if asked not in kinds:
-            raise refuse(f"{flag}_type", asked, "this type of sensor takes none", kinds)
+            raise misnamed(f"{flag}_type", asked, "this type of sensor takes none", kinds)
         return asked, choose(flag, name, _word(asked), _names(spec, asked))
     for kind in kinds:
         if name in _names(spec, kind):
             return kind, name
     words = dict.fromkeys(_word(kind) for kind in kinds)
     there = dict.fromkeys(item for kind in kinds for item in _names(spec, kind))
-    raise refuse(flag, name or repr(""), f"no {' or '.join(words)} has this name", there)
+    raise misnamed(flag, name or repr(""), f"no {' or '.join(words)} has this name", there)
 
 
 def _word(kind: str) -> str:
@@ -162,6 +162,8 @@ def _add_site(spec: Any, compiled: Callable[[], Any], name: str, kind: str, foun
         return name
     model = compiled()
     index = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, found)
+    if index < 0:
+        raise RequestError(f"--env.robot.{flag} {found}: the file has discardvisual, which removes this geom")
     shape = mujoco.mjtGeom(model.geom_type[index])
     if shape in (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_HFIELD, mujoco.mjtGeom.mjGEOM_MESH):
         word = shape.name.removeprefix("mjGEOM_").lower()
