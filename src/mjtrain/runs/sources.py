@@ -121,27 +121,29 @@ def list_term_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str
         mjtrain and installed packages are left out: a run records their versions. What a script imports is left out
         too, because it may belong to the launch.
     """
-    waiting: list[tuple[str, str | None]] = []
+    waiting = _list_roots(env, task_file)
     found: dict[str, str] = {}
-    if task_file is not None and task_file.is_file():
-        module, path = file_module(task_file), str(task_file.resolve())
-        found[_label(module, path)] = path
-        waiting += [(name, _find_file(name)) for name in _list_imports(module, task_file)]
-    functions = collect_functions(env).values()
-    waiting[:0] = [(function.__module__, _find_source(function)) for function in functions]
     for module, path in waiting:  # which grows
-        if path is None or len(found) >= _MAX_CODE_FILES or _label(module, path) in found or not _is_own(path):
+        if len(found) >= _MAX_CODE_FILES or _label(module, path) in found:
             continue
         found[_label(module, path)] = str(Path(path).resolve())
         if module != _MAIN:
-            parent = module.rpartition(".")[0]
-            waiting += [(name, _find_file(name)) for name in (parent, *_list_imports(module, Path(path)))]
+            names = (module.rpartition(".")[0], *_list_imports(module, Path(path)))
+            waiting += [(name, file) for name in names if (file := _find_file(name)) is not None and _is_own(file)]
     return found
 
 
-def _find_source(function: Callable[..., Any]) -> str | None:
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return _find_file(function.__module__) if code is None else code.co_filename
+def _list_roots(env: AnyEnvConfig, task_file: Path | None) -> list[tuple[str, str]]:
+    """List module and file of a task and its functions; those of mjtrain and installed ones are left out."""
+    roots = []
+    if task_file is not None and task_file.is_file():
+        roots.append((file_module(task_file), str(task_file.resolve())))
+    for function in collect_functions(env).values():
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        path = _find_file(function.__module__) if code is None else code.co_filename
+        if path is not None and _is_own(path):
+            roots.append((function.__module__, path))
+    return roots
 
 
 def _list_imports(module: str, path: Path) -> Iterator[str]:
@@ -168,7 +170,7 @@ def _find_file(module: str) -> str | None:
 def list_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
     """List the files of `list_term_code`, and those of loaded modules below the same folders."""
     found = list_term_code(env, task_file)
-    folders = tuple(f"{Path(path).parent}/" for path in found.values())
+    folders = tuple(f"{Path(path).resolve().parent}/" for _, path in _list_roots(env, task_file))
     for name in list(sys.modules):
         path = _find_file(name)
         if path is not None and path.startswith(folders or ("\0",)) and _is_own(path):
