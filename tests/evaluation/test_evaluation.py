@@ -194,7 +194,8 @@ def test_an_evaluation_that_fails_before_the_training_releases_its_worlds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rank, config = RankContext(), make_train_config("Cartpole-Balance", num_envs=2, eval_interval=2, eval_episodes=2)
-    (tmp_path / "metrics.jsonl").write_text('{"iteration": 2}\n')
+    row = {"iteration": 2, "mean_reward": 1.0, "mean_episode_length": 2.0, "env_steps_per_second": 3.0}
+    (tmp_path / "metrics.jsonl").write_text(f"{json.dumps(row)}\n")
     env = make_env(rank, config)
     learner: Any = make_learner(rank, env, config.agent, config.learner)
     learner.iteration = 2

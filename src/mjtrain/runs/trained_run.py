@@ -75,7 +75,7 @@ class TrainedRun:
     def own_env(self) -> EnvConfig:
         """The MDP, for callers that need worlds of mjtrain."""
         if not isinstance(self.env, EnvConfig):
-            raise RequestError(f"{self.env.label}: brings its own physics; viewers, videos and replays need others")
+            raise RequestError(f"{self.env.label}: brings its own physics; viewers, videos and replays need mjtrain's")
         return self.env
 
 
