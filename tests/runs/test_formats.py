@@ -166,7 +166,7 @@ def test_a_resumed_run_may_have_what_had_no_effect(tmp_path: Path) -> None:
     motor = ActuatorConfig(joints=("elbow",), type="motor", kv=2.0)
     config = replace(config, env=replace(config.env, robot=replace(config.env.robot, actuators={"elbow": motor})))
     launch = LaunchConfig(gpu_ids=None, num_threads=1)
-    with pytest.raises(RequestError, match=r"actuators.elbow.kv 2: type motor does not use it"):
+    with pytest.raises(RequestError, match=r"actuators\.elbow\.kv 2: type motor ignores it; leave it out"):
         resolve_training(replace(config, run=replace(config.run, resume=None)), launch)
     request = resolve_training(config, launch)
     assert "env.robot.actuators.elbow.kv: 2.0 -> 0.0, which makes no difference" in request.notices
