@@ -286,6 +286,7 @@ REFUSED = {
     "slow": (False, _with("fps", lambda _: np.array(1.0)), "1 frames per second"),
     "two rates": (False, _with("fps", lambda _: np.array([50.0, 60.0])), "fps"),
     "gap": (False, _gapped, "gap at 0.58 s"),
+    "joint that jumps": (False, _with("joint_pos", lambda a: a + 3 * (np.arange(len(a)) > 9)[:, None]), "rad or m"),
     "short quaternion": (False, _with("root_quat", lambda a: a / 2), "length 0.5"),
     "missing key": (False, lambda arrays: {k: v for k, v in arrays.items() if k != "root_quat"}, "no root_quat"),
     "pickled": (False, _with("root_pos", lambda a: np.array(a.tolist(), dtype=object)), "pickled"),

@@ -17,7 +17,7 @@ _MAX_SPEED = 30.0
 """m/s of the root between two frames, above which frames are missing."""
 
 _MAX_TURN = 80.0
-"""rad/s likewise, of the root or a hinge."""
+"""rad/s likewise of the root or a hinge, and m/s of a slide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ def _check_gaps(motion: Motion) -> None:
     parts = [
         ("the root moves by", "m", np.linalg.norm(np.diff(motion.root_pos, axis=0), axis=1)[:, None], _MAX_SPEED),
         ("the root turns by", "rad", angles[:, None], _MAX_TURN),
-        ("joint {} moves by", "rad", np.abs(np.diff(motion.joint_pos, axis=0)), _MAX_TURN),
+        ("joint {} moves by", "rad or m", np.abs(np.diff(motion.joint_pos, axis=0)), _MAX_TURN),
     ]
     for words, unit, steps, most in parts:
         if steps.size and steps.max() * motion.fps > most:
