@@ -83,7 +83,7 @@ class TrainRequest:
     plan: LaunchPlan
     """Which processes, resolved; without the log folder, which depends on the run directory."""
 
-    params: dict[str, Any]
+    params: dict[str, Any] = field(default_factory=dict)
     """The MDP, the agent and the learner as plain values, by the file below params/ that records them."""
 
     motions: dict[str, str] = field(default_factory=dict)
@@ -135,43 +135,16 @@ class TrainRequest:
         return f"each rank: {', '.join(words)}"
 
 
-@dataclass(kw_only=True)
-class Draft:
-    """A training that is complete and planned, to be compared with this machine."""
-
-    config: TrainConfig
-    plan: LaunchPlan
-    notices: list[str]
-    """Lines that the user should see; checks add to them."""
-
-    motions: dict[str, str] = field(default_factory=dict)
-    """See `TrainRequest.motions`."""
-
-    memory: MemoryNeed | None = None
-    """See `TrainRequest.memory`."""
-
-
 def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     """Resolve a training against this machine without starting it. Only motions are fetched into the user's cache."""
     config = leave_out(use_motion(config))
     check_config(config, launch)
     config, job = _complete(config, launch)
     plan = _plan(config, launch)
-    draft = _fit_to_plan(config, launch, plan)
-    env = with_place_names(draft.config.env)
-    _check_run(draft)
-    _fetch_motions(draft)
-    _check_task(draft)
-    return TrainRequest(
-        config=draft.config,
-        launch=launch,
-        plan=plan,
-        params={"env": to_plain(env), "agent": to_plain(draft.config.agent), "learner": to_plain(draft.config.learner)},
-        motions=draft.motions,
-        requeued_job=job,
-        notices=tuple(draft.notices),
-        memory=draft.memory,
-    )
+    fitted = _fit_to_plan(TrainRequest(config=config, launch=launch, plan=plan, requeued_job=job))
+    request = _check_task(_fetch_motions(_check_run(fitted)))
+    recorded = {"env": with_place_names(fitted.config.env), "agent": request.config.agent}
+    return replace(request, params=to_plain({**recorded, "learner": request.config.learner}))
 
 
 def _complete(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainConfig, str | None]:
@@ -190,16 +163,16 @@ def _plan(config: TrainConfig, launch: LaunchConfig) -> LaunchPlan:
     return replace(plan, heartbeat_floor_s=None)  # it may wait for something outside, such as a robot and its operator
 
 
-def _fit_to_plan(config: TrainConfig, launch: LaunchConfig, plan: LaunchPlan) -> Draft:
+def _fit_to_plan(request: TrainRequest) -> TrainRequest:
     """Choose what depends on the ranks and their device."""
-    device = plan.device
+    config, plan, device = request.config, request.plan, request.plan.device
     if (chosen := choose_agent(config, device)) is not config:
-        check_config(chosen, launch)
+        check_config(chosen, request.launch)
         config = chosen
     config, unused = _drop_unused(config)
     fitted = resolve_load(resolve_run_size(check_urls(config), plan.world_size, device))
-    notices = [*plan.notices, *_note_teacher(fitted), *_note_num_envs(config, device), *_note_functions(fitted)]
-    return Draft(config=fitted, plan=plan, notices=[*notices, *unused, *note_load(config, fitted)])
+    notices = (*plan.notices, *_note_teacher(fitted), *_note_num_envs(config, device), *_note_functions(fitted))
+    return replace(request, config=fitted, notices=(*notices, *unused, *note_load(config, fitted)))
 
 
 def _drop_unused(config: TrainConfig) -> tuple[TrainConfig, list[str]]:
@@ -210,11 +183,11 @@ def _drop_unused(config: TrainConfig) -> tuple[TrainConfig, list[str]]:
     return (replace(config, env=env), lines) if lines and is_resumed(config) else (config, [])
 
 
-def _check_run(draft: Draft) -> None:
-    run = draft.config.run
-    refuse(find_training_problems(draft.plan.faults, draft.config, draft.plan.world_size))
-    resolve_engine(run.engine, draft.plan.device)
-    name_run_dir(draft.config)  # checks --run-name
+def _check_run(request: TrainRequest) -> TrainRequest:
+    config, plan, run = request.config, request.plan, request.config.run
+    refuse(find_training_problems(plan.faults, config, plan.world_size))
+    resolve_engine(run.engine, plan.device)
+    name_run_dir(config)  # checks --run-name
     if run.logger not in get_args(LoggerName):
         from mjtrain.training.reporting.writer import load_log_writer
 
@@ -224,9 +197,9 @@ def _check_run(draft: Draft) -> None:
     if run.video:
         drawing_environ("cpu", os.environ)  # raises if something is missing
     if run.resume is None:  # a run that is resumed has its own copy
-        check_robot_file(draft.config.env.robot)
-    problems = list(find_uneven_batches(draft.config, draft.plan.world_size))
-    if problems and is_resumed(draft.config):
+        check_robot_file(config.env.robot)
+    problems = list(find_uneven_batches(config, plan.world_size))
+    if problems and is_resumed(config):
         problems = []  # it continues with what it has
     if run.profile is not None and run.max_iterations <= 2 * run.profile:
         steps = run.total_env_steps
@@ -234,43 +207,47 @@ def _check_run(draft: Draft) -> None:
         wanted = f"{1 + 2 * run.profile} iterations"
         problems.append(f"--profile {run.profile}: needs {wanted}, and {given} {run.max_iterations}")
     refuse(problems)
-    draft.notices += check_learner(draft.config, draft.plan.world_size, draft.plan.device)
+    return _add_notices(request, check_learner(config, plan.world_size, plan.device))
 
 
-def _fetch_motions(draft: Draft) -> None:
+def _fetch_motions(request: TrainRequest) -> TrainRequest:
     """Fetch what a run that is resumed has no copy of; a new run asks again for what was fetched before."""
-    config = draft.config
+    config = request.config
     if not any(list_places(config.env)):
-        return
+        return request
     resumed = find_resumed_here(config)
     is_restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     kept = {} if resumed is None else find_copies(resumed)
-    env, draft.motions = resolve_motions(config.env, kept, again=not (is_restart or is_resumed(config)))
-    draft.config = replace(config, env=env)
-    draft.notices += [f"motion {name}: read from {file}" for name, file in draft.motions.items()]
+    env, motions = resolve_motions(config.env, kept, again=not (is_restart or is_resumed(config)))
+    lines = [f"motion {name}: read from {file}" for name, file in motions.items()]
+    return _add_notices(request, lines, config=replace(config, env=env), motions=motions)
 
 
-def _check_task(draft: Draft) -> None:
+def _check_task(request: TrainRequest) -> TrainRequest:
     """Make two worlds of the task, and compare networks and memory with what they return."""
-    config, plan = draft.config, draft.plan
+    config, plan = request.config, request.plan
     if not isinstance(config.env, EnvConfig):
         check_before_training(config.env, config.agent, config.num_envs)
-        return
+        return request
     robot = config.env.robot
     if config.run.resume is not None and robot.spec is None and find_file_problem(Path(robot.file)):
-        return  # only the run has the robot
+        return request  # only the run has the robot
     from mjtrain.training.preflight.dry_step import NUM_ENVS, check_task  # imports MuJoCo
 
     check_image_sizes(config.env, NUM_ENVS, available_memory())
     mirrored = find_mirrored_groups(config.agent) if config.learner.name == DEFAULT_LEARNER else ()
     size = check_task(config.env, mirrored)
     doubts = (*size.warnings, *_find_odd_rollouts(config, size), *find_unread_groups(config.agent, config.env))
-    draft.notices += [f"warning: {doubt}" for doubt in doubts]
     refuse(find_network_problems(config.agent, size.shapes, config.num_envs))
     check_actor(config, size.shapes, size.num_actions)
-    draft.memory = find_memory_need(config, size, _find_available_memory(plan))
-    check_memory(draft.memory, config, plan.world_size)
+    memory = find_memory_need(config, size, _find_available_memory(plan))
+    check_memory(memory, config, plan.world_size)
     _check_memory_of_fewest(config, size, plan)
+    return _add_notices(request, [f"warning: {doubt}" for doubt in doubts], memory=memory)
+
+
+def _add_notices(request: TrainRequest, lines: Iterable[str], **changes: Any) -> TrainRequest:
+    return replace(request, notices=(*request.notices, *lines), **changes)
 
 
 def _check_memory_of_fewest(config: TrainConfig, size: "TaskSize", plan: LaunchPlan) -> None:

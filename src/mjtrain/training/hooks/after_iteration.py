@@ -180,7 +180,10 @@ class BestHook(Hook):
         """Learn how good the best one was before a resumption; every rank must call it."""
         super().__init__(context)
         self._ranking = ranking
-        self._best = _read_best_value(context, ranking)
+        best = read_best(context.run_dir) if context.rank_context.is_main else None  # others may not be able to read it
+        if best is not None and (best.metric != ranking.metric or best.iteration > context.learner.iteration):
+            best = None  # by another metric, or of iterations that are repeated now
+        self._best = context.from_main(None if best is None else best.value)
         value = context.from_main(context.read_restored().get(ranking.metric))
         if value is not None and ranking.is_better(value, self._best):  # the run ended before it recorded this
             best = BestCheckpoint(metric=ranking.metric, value=value, iteration=context.learner.iteration)
@@ -200,14 +203,6 @@ class BestHook(Hook):
         if self._ranking.is_better(value, self._best):
             self._last = result, self._best
             self._best, result.is_best = value, True
-
-
-def _read_best_value(context: HookContext, ranking: Ranking) -> float | None:
-    """Return the value of the best checkpoint up to here, which only the main rank may be able to read."""
-    best = read_best(context.run_dir) if context.rank_context.is_main else None
-    if best is not None and (best.metric != ranking.metric or best.iteration > context.learner.iteration):
-        best = None  # by another metric, or of iterations that are repeated now
-    return context.from_main(None if best is None else best.value)
 
 
 class NanHook(Hook):

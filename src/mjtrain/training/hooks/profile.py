@@ -89,7 +89,9 @@ class ProfileHook(Hook):
         self._calls += 1
         self._waited_s += result.metrics["wait_time_s"]
         if self._calls == 1:
-            self._begin_timing()
+            for label, owner, name in self._phases:
+                self._timer.watch(label, owner, name)
+            self._waited_s, self._began_s = 0.0, time.perf_counter()
         elif self._calls == 1 + self._num_iterations:
             self._end_timing(result.iteration)
         elif self._calls == 1 + 2 * self._num_iterations:
@@ -104,12 +106,6 @@ class ProfileHook(Hook):
         """Say what is missing if the training ended before."""
         if self._calls < 1 + 2 * self._num_iterations:
             self._report.warn(f"--profile {self._num_iterations}: the training ended before the profile was complete")
-
-    def _begin_timing(self) -> None:
-        for label, owner, name in self._phases:
-            self._timer.watch(label, owner, name)
-        self._waited_s = 0.0
-        self._began_s = time.perf_counter()
 
     def _end_timing(self, iteration: int) -> None:
         """Report and write the table, and begin the trace."""

@@ -227,11 +227,10 @@ class MemoryNeed:
 
     def describe(self) -> str:
         """Say in a line what a rank needs."""
-        parts = [f"{format_bytes(self.rollout_bytes)} for a rollout"]
-        parts += [f"{format_bytes(self.buffer_bytes)} for the buffer"] if self.buffer_bytes else []
-        parts += [f"{format_bytes(self.imitation_bytes)} for the warm start"] if self.imitation_bytes else []
-        parts += [f"{format_bytes(self.image_bytes)} for images"] if self.image_bytes else []
-        parts += [f"{format_bytes(self.history_bytes)} for history and delay"] if self.history_bytes else []
+        needs = {"a rollout": self.rollout_bytes, "the buffer": self.buffer_bytes}
+        needs |= {"the warm start": self.imitation_bytes, "images": self.image_bytes}
+        needs |= {"history and delay": self.history_bytes}
+        parts = [f"{format_bytes(need)} for {what}" for what, need in needs.items() if need]
         line = f"{format_bytes(self.total_bytes)} per rank ({', '.join(parts)})"
         free = self.available_bytes
         return line if free is None else f"{line}, of {format_bytes(free)} that are free"
