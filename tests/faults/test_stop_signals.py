@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mjtrain.runs.checkpoint import find_valid_checkpoint
-from mjtrain.runtime.event_log import last_iteration as read_last_iteration
+from mjtrain.runs.history import read_last_row
 from support.jobs import Job, Record, function, training
 from support.machine import read_proc, wait_until
 from support.promises import promised
@@ -190,7 +190,7 @@ def test_a_training_without_a_reader_saves_when_it_is_stopped(tmp_path: Path) ->
 
 def last_iteration(folder: Path) -> int:
     files = list(folder.glob("logs/*/*/metrics.jsonl"))
-    return read_last_iteration(files[0].parent) if files else 0
+    return read_last_row(files[0].parent).get("iteration", 0) if files else 0
 
 
 def test_in_the_background_with_sigint_ignored(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from functools import wraps
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.event_log import find_injected
@@ -91,17 +90,10 @@ class TrainedRunOptions:
     """Folder below which runs live."""
 
 
-class Main(Protocol):
-    """The function of a command."""
+def command(name: str, *, prints_result: bool = True) -> Callable[[Callable[[list[str]], None]], Callable[..., None]]:
+    """Decorate the body of a command to run as `run_command` says, by default with the arguments of this process."""
 
-    def __call__(self, argv: Sequence[str] | None = None) -> None:
-        """Run the command, by default with the arguments of this process."""
-
-
-def command(name: str, *, prints_result: bool = True) -> Callable[[Callable[[list[str]], None]], Main]:
-    """Decorate the body of a command, which takes its arguments, to run as `run_command` says."""
-
-    def decorate(body: Callable[[list[str]], None]) -> Main:
+    def decorate(body: Callable[[list[str]], None]) -> Callable[..., None]:
         @wraps(body)
         def main(argv: Sequence[str] | None = None) -> None:
             run_command(name, body, argv, prints_result=prints_result)

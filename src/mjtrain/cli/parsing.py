@@ -242,7 +242,7 @@ def _flat_config(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.St
     if info.type not in FLAT_CONFIGS:
         return None
     default = info.default if isinstance(info.default, info.type) else info.type()
-    words, types = _describe(info.type)
+    words, types = _read_docstrings(info.type), _find_types(info.type)
     return tyro.constructors.StructConstructorSpec(
         instantiate=partial(dataclasses.replace, default),
         fields=tuple(
@@ -286,14 +286,13 @@ def _is_named(name: str, kind: Any) -> bool:
 
 
 @cache
-def _describe(config_type: type) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the docstrings and the types of a dataclass's fields; tyro asks for them several times per parser."""
-    words = {
+def _read_docstrings(config_type: type) -> dict[str, str]:
+    """Return the docstrings of a dataclass's fields; tyro asks for them several times per parser."""
+    return {
         param.arg_name: param.description or ""
         for base in reversed(config_type.__mro__[:-1])  # the docstring of a class has no fields of its bases
         for param in docstring_parser.parse_from_object(base).params
     }
-    return words, get_type_hints(config_type, include_extras=True)
 
 
 def _without_empty_default(kind: Any, default: Any, text: str) -> Any:

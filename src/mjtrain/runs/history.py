@@ -102,11 +102,15 @@ def _list_folders(folder: Path) -> list[Path]:
 
 def _newest_first(run_dirs: list[Path]) -> Iterator[Path]:
     """Sort runs by their start; only the names that could come next are opened."""
-    waiting = sorted((path for path in run_dirs if name_time(path) is not None), key=lambda path: path.name)
-    ages = {path: _age(path) for path in run_dirs if name_time(path) is None}
+    # A name has the time of some host's clock and zone, and an hour of autumn comes twice. The westernmost zone is the
+    # latest that it can mean.
+    named = {path: time for path in run_dirs if (time := name_time(path)) is not None}
+    latest_s = {path: time.replace(tzinfo=timezone(timedelta(hours=-12))).timestamp() for path, time in named.items()}
+    waiting = sorted(named, key=lambda path: path.name)
+    ages = {path: _age(path) for path in run_dirs if path not in named}
     while waiting or ages:
         newest = max(ages, key=lambda path: ages[path], default=None)
-        if waiting and (newest is None or _latest_start(waiting[-1]) >= ages[newest][0]):
+        if waiting and (newest is None or latest_s[waiting[-1]] >= ages[newest][0]):
             run_dir = waiting.pop()
             ages[run_dir] = _age(run_dir)
         elif newest is not None:
@@ -117,13 +121,6 @@ def _newest_first(run_dirs: list[Path]) -> Iterator[Path]:
 def _age(run_dir: Path) -> tuple[float, str, str]:
     """Return what sorts runs by age, the oldest first; what has no time is the oldest."""
     return find_start(run_dir) or 0.0, run_dir.name, str(run_dir)
-
-
-def _latest_start(run_dir: Path) -> float:
-    """Return the latest time that a name can mean, in seconds since the epoch: that of the westernmost time zone."""
-    # The time in a name is that of some host's clock and time zone, and an hour of autumn comes twice.
-    named = name_time(run_dir)
-    return 0.0 if named is None else named.replace(tzinfo=timezone(timedelta(hours=-12))).timestamp()
 
 
 def name_time(run_dir: Path) -> datetime | None:
@@ -180,10 +177,7 @@ def recorded_task(record: dict[str, Any]) -> str | None:
 
 
 def find_run_to_resume(config: TrainConfig) -> tuple[Path, Path, list[str]]:
-    """Return the run on this machine that --resume asks for and its newest valid checkpoint.
-
-    A line follows for each run and checkpoint that was passed over.
-    """
+    """Return the run here that --resume asks for, its newest valid checkpoint, and lines on what was passed over."""
     asked, search = config.run.resume, RunSearch.for_training(config)
     return open_run("--resume", asked, search) if isinstance(asked, str) else find_newest_run("--resume", search)
 
@@ -336,6 +330,11 @@ def _read_last(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None, int]:
         elif row.get("event") == "restart" and end is None:
             end = {}  # started again after an earlier end
     return {}, end or None, lines.skipped
+
+
+def read_last_row(run_dir: Path) -> dict[str, Any]:
+    """Return what a run's metrics.jsonl has of the last iteration; empty if there is none."""
+    return next((row for row in MetricLines(lines_backwards(run_dir / METRICS_FILE)) if "event" not in row), {})
 
 
 def lines_backwards(path: Path) -> Iterator[bytes]:

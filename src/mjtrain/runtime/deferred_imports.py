@@ -22,20 +22,9 @@ if TYPE_CHECKING:
 
 
 def defer_import(name: str, then: Callable[[], None] | None = None) -> None:
-    """Have a module imported by the first use of what is in it.
-
-    To be called before others import it. A module that has been imported, or that is not installed, stays as it is.
-    """
+    """Have a module imported by the first use of what is in it, unless it is imported already or not installed."""
     if name not in sys.modules and importlib.util.find_spec(name) is not None:
         sys.modules[name] = DeferredImport(name, then)
-
-
-def forget_import(name: str) -> None:
-    """Undo `defer_import`; a module that has been imported since stays."""
-    module = sys.modules.get(name)
-    if isinstance(module, DeferredImport):
-        module.then = None  # who has imported it can still use it
-        del sys.modules[name]
 
 
 @contextmanager
@@ -126,7 +115,9 @@ def warp_on(device: str) -> Iterator[None]:
     try:
         yield
     finally:
-        forget_import("warp")
+        if isinstance(module := sys.modules.get("warp"), DeferredImport):
+            module.then = None  # who has imported it can still use it
+            del sys.modules["warp"]
         if before:
             import warp as wp
 

@@ -38,10 +38,7 @@ class MetricLines:
 
 
 def parse_line(line: str | bytes) -> dict[str, Any] | None:
-    """Return what a line of metrics.jsonl says of an iteration or event; None if it is broken or cut short.
-
-    An iteration has its number, and an event its name.
-    """
+    """Return an iteration (with its number) or event (with its name); None for a line that is broken or cut short."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -139,12 +136,3 @@ def mark_injected(run_dir: Path) -> str:
         elif row.get("event") == "fault":
             faults.append(str(row.get("fault")))
     return f"; {INJECTED}{' and '.join(dict.fromkeys(faults))}" if faults else ""
-
-
-def last_iteration(run_dir: Path) -> int:
-    """Return the last iteration in a run's metrics.jsonl; 0 if there is none."""
-    last = 0
-    for row in read_lines(run_dir):
-        if "event" not in row:
-            last = row["iteration"]
-    return last

@@ -16,10 +16,7 @@ from mjtrain.runtime.rank import RankContext
 
 
 class Stream(IntEnum):
-    """What a stream of random numbers is for, beside torch's, whose seed is the rank's.
-
-    The numbers are part of what a seed means, and do not change.
-    """
+    """What a stream of random numbers is for, beside torch's; the numbers are part of what a seed means, and stay."""
 
     NUMPY = 1
     PYTHON = 2
@@ -57,7 +54,9 @@ def rank_scope(
         same_random_numbers(context.device),
         warp_on(context.device),
     ):
-        _seed(context.seed)
+        random.seed(derive_seed(context.seed, Stream.PYTHON))
+        np.random.seed(derive_seed(context.seed, Stream.NUMPY))
+        torch.manual_seed(context.seed)  # every CUDA device included
         if context.device != "cpu":
             torch.cuda.set_device(context.device)
         if backend is not None:
@@ -148,9 +147,3 @@ def leave_group() -> None:
     """
     if dist.is_initialized() and dist.get_backend() == "gloo":
         dist.destroy_process_group()
-
-
-def _seed(seed: int) -> None:
-    random.seed(derive_seed(seed, Stream.PYTHON))
-    np.random.seed(derive_seed(seed, Stream.NUMPY))
-    torch.manual_seed(seed)  # every CUDA device included

@@ -13,6 +13,7 @@ from mjtrain.env.catalog import task_file
 from mjtrain.launcher import NotSavedError
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, list_checkpoints
 from mjtrain.runs.claim import check_claim, claim_run_dir
+from mjtrain.runs.history import read_last_row
 from mjtrain.runs.resume import FoundRun, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
 from mjtrain.runs.run_dir import NotWrittenError, list_changes, removing_empty, removing_on_refusal
@@ -20,7 +21,7 @@ from mjtrain.runs.sources import find_copies, list_code, list_code_changes, list
 from mjtrain.runs.storage.store import is_url
 from mjtrain.runs.training_run import TrainingRun, read_git_state
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.event_log import last_iteration, mark_injected, write_event
+from mjtrain.runtime.event_log import mark_injected, write_event
 from mjtrain.runtime.files import shorten
 from mjtrain.runtime.machine import installed_packages
 from mjtrain.runtime.standard_streams import printable, write_to_stderr
@@ -36,10 +37,7 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
     """Find or make the run directory, and hold it for the length of a with block. Only the leader of a job does this.
 
     A request that is refused before the first iteration leaves nothing behind: a directory that was made is removed,
-    and one that was there is as it was.
-
-    Args:
-        previous: What the job decided before something outside started it again; None at the first start.
+    and one that was there is as it was. `previous` is what the job decided before something outside restarted it.
     """
     found = find_or_make_run(request.config) if previous is None else _reopen(previous)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")
@@ -160,7 +158,7 @@ def report_restart(
 
 def _write_restart(run_dir: Path, iteration: int, cause: str, **fields: Any) -> None:
     with suppress(Exception):  # the directory is gone, say, or the disk full: the restart matters more than its record
-        lost = max(0, last_iteration(run_dir) - iteration)
+        lost = max(0, read_last_row(run_dir).get("iteration", 0) - iteration)
         write_event(run_dir, "restart", **fields, iteration=iteration, lost=lost, cause=cause, time=time.time())
 
 

@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -35,40 +36,29 @@ class RankListener(Protocol):
         """The other end has closed the connection."""
 
 
+@dataclass(eq=False)
 class RankServer:
     """Accepts the ranks and the torchrunx agent, gives ranks their output streams, and passes their messages on."""
 
-    def __init__(
-        self,
-        plan: LaunchPlan,
-        scratch: Path,
-        log_dir: Path | None,
-        console: Sink,
-        *,
-        host: str,
-        is_here: bool,
-        loop: EventLoop,
-        listener: RankListener,
-    ) -> None:
-        self._first_rank = plan.ranks[0].rank
-        self._expected = {context.rank for context in plan.ranks}
-        self._scratch = scratch
-        self._log_dir = log_dir
-        self._console = console
-        self._host = host
-        self._is_here = is_here
-        self._loop = loop
-        self._listener = listener
-        self._outputs: list[RankOutput] = []
-        self.states: dict[int, RankState] = {}
-        """The ranks that have connected, by rank."""
-        self.logs: dict[int, LogFile] = {}
-        """Their log files, by rank."""
+    plan: LaunchPlan
+    scratch: Path
+    log_dir: Path | None
+    console: Sink
+    _: KW_ONLY
+    host: str
+    is_here: bool
+    loop: EventLoop
+    listener: RankListener
+    states: dict[int, RankState] = field(default_factory=dict, init=False)
+    """The ranks that have connected, by rank."""
+    logs: dict[int, LogFile] = field(default_factory=dict, init=False)
+    """Their log files, by rank."""
+    _outputs: list[RankOutput] = field(default_factory=list, init=False)
 
     def listen(self) -> socket.socket:
         """Open the socket to which ranks connect; the caller closes it."""
-        server = listen(self._scratch)
-        self._loop.watch(server, lambda: self._accept(server))
+        server = listen(self.scratch)
+        self.loop.watch(server, lambda: self._accept(server))
         return server
 
     def mute(self) -> None:
@@ -89,9 +79,9 @@ class RankServer:
                 for descriptor in list(output.streams):
                     self._pump(output, descriptor)
             for descriptor in output.streams:
-                self._loop.unwatch(descriptor)
+                self.loop.unwatch(descriptor)
                 os.close(descriptor)
-        self._console.close(timeout_s)
+        self.console.close(timeout_s)
         deadline_s = time.monotonic() + timeout_s
         for log in self.logs.values():
             log.close(max(0.0, deadline_s - time.monotonic()))
@@ -106,7 +96,7 @@ class RankServer:
                 if error.errno not in SHORTAGES or time.monotonic() > deadline_s:
                     raise
                 if not told:
-                    self._console.write("stderr", f"warning: a rank has to wait: {error.strerror}\n".encode())
+                    self.console.write("stderr", f"warning: a rank has to wait: {error.strerror}\n".encode())
                 told = True
                 time.sleep(0.1)
 
@@ -116,9 +106,9 @@ class RankServer:
         reader, state = MessageReader(), None
 
         def hang_up() -> None:
-            self._loop.unwatch(connection)
+            self.loop.unwatch(connection)
             connection.close()
-            self._listener.on_hang_up(state)
+            self.listener.on_hang_up(state)
 
         def receive() -> None:
             nonlocal state
@@ -138,30 +128,31 @@ class RankServer:
                 damaged = True
             for message, body in messages:
                 if message["kind"] == "hello":
-                    if message["rank"] not in self._expected or message["rank"] in self.states:
+                    expected = {context.rank for context in self.plan.ranks}
+                    if message["rank"] not in expected or message["rank"] in self.states:
                         damaged = True
                         break
                     state = self._welcome(connection, message)
-                self._listener.on_message(state, message, body)
+                self.listener.on_message(state, message, body)
             if damaged:
                 hang_up()
 
-        self._loop.watch(connection, receive)
+        self.loop.watch(connection, receive)
 
     def _welcome(self, connection: socket.socket, message: dict[str, Any]) -> RankState:
         rank, now_s = message["rank"], time.monotonic()
         log = None
-        if self._log_dir is not None:
-            path = self._log_dir / f"{self._host}[{rank - self._first_rank}].log"
-            log = self.logs[rank] = LogFile(path, self._console)
-        output = self._wait_out(lambda: RankOutput(rank, self._console, log, is_here=self._is_here))
+        if self.log_dir is not None:
+            path = self.log_dir / f"{self.host}[{rank - self.plan.ranks[0].rank}].log"
+            log = self.logs[rank] = LogFile(path, self.console)
+        output = self._wait_out(lambda: RankOutput(rank, self.console, log, is_here=self.is_here))
         self._outputs.append(output)
         output.follow_size()
         with contextlib.suppress(OSError):  # it has ended already; reading from the connection will show that
             socket.send_fds(connection, [b"\0"], output.write_ends)
         output.close_write_ends()
         for descriptor in output.streams:
-            self._loop.watch(descriptor, partial(self._pump, output, descriptor))
+            self.loop.watch(descriptor, partial(self._pump, output, descriptor))
         state = self.states[rank] = RankState(
             rank=rank,
             pid=message["pid"],
@@ -170,13 +161,13 @@ class RankServer:
             heard_s=now_s,
             progressed_s=now_s,
         )
-        self._listener.on_hello(state)
+        self.listener.on_hello(state)
         return state
 
     def _pump(self, output: RankOutput, descriptor: int) -> None:
         """Read what a rank has written, unless the console is congested; the rank then waits as it would for a tty."""
-        if self._console.congested:
+        if self.console.congested:
             time.sleep(0.02)
         elif not output.pump(descriptor):
-            self._loop.unwatch(descriptor)
+            self.loop.unwatch(descriptor)
             os.close(descriptor)

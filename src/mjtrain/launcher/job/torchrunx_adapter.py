@@ -48,7 +48,6 @@ from mjtrain.launcher.rank.spawned import run_rank
 from mjtrain.runtime.processes import die_with_parent
 from mjtrain.runtime.standard_streams import flush_standard_streams
 
-_HOST = "localhost"
 _LOOPBACK = SimpleNamespace(getfqdn=lambda: "127.0.0.1")
 
 
@@ -56,7 +55,7 @@ def run_ranks(plan: LaunchPlan, payload: bytes, scratch: Path) -> None:
     """Run the ranks of this host, in forks of this process, and wait for them."""
     _replace_in_launcher(scratch, num_ranks=len(plan.ranks))
     launcher = torchrunx.Launcher(
-        hostnames=[_HOST],
+        hostnames=["localhost"],
         workers_per_host=len(plan.ranks),
         backend=None,  # the ranks own their process group
         copy_env_vars=(),  # a fork has the environment already
@@ -72,12 +71,10 @@ def _replace_in_launcher(scratch: Path, num_ranks: int) -> None:
         if os.fork() == 0:
             _run_agent(spawner, scratch, num_ranks, hostname=hostname, **command)
 
-    def describe_agent(**details: Any) -> dict[str, Any]:
-        return {name: details[name] for name in ("launcher_port", "world_size", "rank", "agent_timeout")}
-
     def meet(world_size: int, **_: Any) -> Any:
         return dist.FileStore(str(scratch / "agents"), world_size)  # pyright: ignore[reportPrivateImportUsage]
 
+    arguments = ("launcher_port", "world_size", "rank", "agent_timeout")  # of the agent
     store = SimpleNamespace(
         TCPStore=meet,
         init_process_group=dist.init_process_group,
@@ -86,7 +83,7 @@ def _replace_in_launcher(scratch: Path, num_ranks: int) -> None:
     )
     _replace(
         torchrunx.launcher,
-        build_launch_command=describe_agent,
+        build_launch_command=lambda **details: {name: details[name] for name in arguments},
         execute_command=execute,
         get_open_port=lambda: 0,
         socket=_LOOPBACK,
@@ -175,7 +172,6 @@ class _RankProcesses:
             self._sender.send("exit", pid=pid, exit_code=exit_code)
 
     def start(self, *, args: dict[int, tuple[bytes]], **_: Any) -> "_RankProcesses":
-        """Let the ranks run."""
         for local_rank, connection in enumerate(self._arguments):
             connection.send_bytes(args[local_rank][0])
         return self

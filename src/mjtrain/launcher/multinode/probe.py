@@ -81,9 +81,7 @@ def probe_hosts(names: Sequence[str], config: LaunchConfig, folder: Path | None)
     )
 
 
-def find_answering(
-    names: Sequence[str], plan: LaunchPlan, is_cancelled: Callable[[], bool] = lambda: False
-) -> list[str]:
+def find_answering(names: Sequence[str], plan: LaunchPlan, is_cancelled: Callable[[], bool]) -> list[str]:
     """Return which hosts of a job that were lost can be used again."""
     folder = None if plan.log_dir is None else Path(plan.log_dir)
     facts = _describe(names, plan, folder, timeout_s=RETURN_TIMEOUT_S, is_cancelled=is_cancelled)[0]

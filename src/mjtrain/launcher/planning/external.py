@@ -105,7 +105,6 @@ class ExternalRank:
     """Whether the parent is torchrun's agent, which waits for its ranks and may start them again."""
 
     def __post_init__(self) -> None:
-        """Raise a RequestError if a host has more ranks than the job."""
         if self.local_world_size > self.world_size:
             raise RequestError(
                 f"{self.source} says that this host has {self.local_world_size} ranks, more than the {self.world_size} "

@@ -99,7 +99,6 @@ def _check_request(config: LaunchConfig) -> None:
 
 
 def _check_least(config: LaunchConfig, plan: LaunchPlan) -> None:
-    """Compare --min-ranks and --min-hosts with the job."""
     places = list_places(plan)
     hosts = len({place.node for place in places})
     for flag, least, there in (
@@ -224,7 +223,6 @@ def _plan_this_host(
 
 
 def _plan_hosts(config: LaunchConfig, environ: Mapping[str, str], hosts: tuple[Host, ...]) -> LaunchPlan:
-    """Decide which ranks run on which of several hosts."""
     shares = [_share_of(host, config) for host in hosts]
     first = shares[0]
     for host, share in zip(hosts, shares, strict=True):
@@ -254,8 +252,6 @@ def _plan_hosts(config: LaunchConfig, environ: Mapping[str, str], hosts: tuple[H
         hosts=tuple(plans),
         master=(hosts[0].address, 0),
         transport="srun" if config.hostnames == ("slurm",) else "ssh",
-        ssh_config_file=config.ssh_config_file,
-        copy_env=config.copy_env,
         **_choose_log_dir(config, environ),
     )
 
@@ -328,7 +324,6 @@ def _share_cores(environ: Mapping[str, str], external: ExternalRank, num_cores: 
 
 
 def _workers_with_gpus(config: LaunchConfig) -> RequestError:
-    """Say that --num-workers cannot be combined with GPUs."""
     return RequestError(
         f"--num-workers {config.num_workers}: is for CPU ranks; use it with --gpu-ids None, or leave it out to run "
         "one rank per GPU"
@@ -388,24 +383,16 @@ def _number_ranks(config: LaunchConfig, shares: Sequence[_Share]) -> tuple[RankC
 def _make_plan(
     config: LaunchConfig, used_gpus: tuple[str, ...], *, ranks: tuple[RankContext, ...], **fields: Any
 ) -> LaunchPlan:
-    return LaunchPlan(
-        ranks=ranks,
-        backend=_resolve_backend(config, used_gpus) if ranks[0].world_size > 1 else None,
-        connect_timeout_s=config.connect_timeout_s,
-        process_group_timeout_s=config.process_group_timeout_s,
-        heartbeat_timeout_s=config.heartbeat_timeout_s,
-        heartbeat_floor_s=config.heartbeat_floor_s,
-        start_timeout_s=max(config.start_timeout_s, config.heartbeat_timeout_s),
-        stop_grace_s=config.stop_grace_s,
-        end_timeout_s=config.end_timeout_s,
-        host_timeout_s=config.host_timeout_s,
-        max_restarts=config.max_restarts,
-        min_ranks=config.min_ranks,
-        min_hosts=config.min_hosts,
-        rejoin_at_save=config.rejoin_at_save,
-        notices=(_NO_GPU,) if config.gpu_ids == "auto" and not used_gpus else (),
-        **{"environ": {}, "log_dir": None, **fields},
-    )
+    """Make a plan of what was decided; other fields are those of the config that have the same names."""
+    same = LaunchPlan.__dataclass_fields__.keys() & LaunchConfig.__dataclass_fields__.keys()
+    decided: dict[str, Any] = {
+        "backend": _resolve_backend(config, used_gpus) if ranks[0].world_size > 1 else None,
+        "start_timeout_s": max(config.start_timeout_s, config.heartbeat_timeout_s),
+        "notices": (_NO_GPU,) if config.gpu_ids == "auto" and not used_gpus else (),
+        "environ": {},
+        "log_dir": None,
+    }
+    return LaunchPlan(ranks=ranks, **{name: getattr(config, name) for name in same} | decided | fields)
 
 
 def _resolve_backend(config: LaunchConfig, used_gpus: tuple[str, ...]) -> Literal["gloo", "nccl"]:

@@ -301,10 +301,7 @@ def _is_missing(path: Path) -> bool:
 def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
     """Download the newest valid checkpoint below a URL, the best one, and the params, robot and metrics of its run.
 
-    Args:
-        url: As `check_url` returns it.
-        run_dir: An existing folder, for `model_{iteration}.pt`, `params/`, `robot/` and `metrics.jsonl`; params,
-            robots and metrics that are there already stay.
+    Params, robots and metrics that the run directory has already stay.
 
     Returns:
         The file, or None if no checkpoint is valid; and a line for each problem found.
@@ -321,8 +318,7 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
         problem = _download(storage, name, objects[name], path)
         if problem is None:
             _fetch_params(storage, list(objects), run_dir)
-            problems += _fetch_robot(storage, objects, run_dir)
-            _fetch_metrics(storage, objects, run_dir)
+            problems += _fetch_files(storage, objects, run_dir)
             return path, problems + _fetch_best(storage, names, objects, run_dir)
         problems.append(f"passed over {url}/{name}: {problem}")
     return None, problems
@@ -385,12 +381,12 @@ def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:
                     write_whole(path, content[0])
 
 
-def _fetch_robot(storage: Storage, objects: dict[str, int], run_dir: Path) -> list[str]:
-    """Download the robot, which is needed where its file is not on this machine; a line for what cannot be written."""
+def _fetch_files(storage: Storage, objects: dict[str, int], run_dir: Path) -> list[str]:
+    """Download robot and metrics; a line for what cannot be written of the robot, whose file may not be here."""
     problems = []
     for name, size in objects.items():
-        path = run_dir / name
-        if os.path.normpath(name) == name and Path(name).parts[0] == "robot" and not path.exists():
+        path, is_robot = run_dir / name, name.startswith("robot/")
+        if (is_robot or name == METRICS_FILE) and os.path.normpath(name) == name and not path.exists():
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with replacing(path) as file:
@@ -398,13 +394,5 @@ def _fetch_robot(storage: Storage, objects: dict[str, int], run_dir: Path) -> li
             except FileNotFoundError:
                 pass  # another writer deleted it
             except OSError as error:
-                problems.append(f"{path}: cannot be written ({error.strerror})")
+                problems += [f"{path}: cannot be written ({error.strerror})"] if is_robot else []
     return problems
-
-
-def _fetch_metrics(storage: Storage, objects: dict[str, int], run_dir: Path) -> None:
-    """Download the metrics up to the checkpoint, without which curves would begin in the middle."""
-    path = run_dir / METRICS_FILE
-    if METRICS_FILE in objects and not path.exists():
-        with contextlib.suppress(OSError), replacing(path) as file:  # useful but not needed
-            storage.download(METRICS_FILE, objects[METRICS_FILE], file)

@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,14 @@ _LEAVE_S = 10.0
 OnFinding = Callable[[Finding], None]
 
 
+@dataclass
 class Hosts:
     """What is known of the hosts of a job."""
 
-    def __init__(self, on_finding: OnFinding) -> None:
-        self.facts: list[dict[str, Any]] = []
-        """What `describe_host` returned there."""
-        self.findings: list[Finding] = []
-        self._on_finding = on_finding
+    on_finding: OnFinding
+    facts: list[dict[str, Any]] = field(default_factory=list)
+    """What `describe_host` returned there."""
+    findings: list[Finding] = field(default_factory=list)
 
     def hear(self, name: str, value: dict[str, Any]) -> None:
         """Take what `check_host` has yielded on a host."""
@@ -54,7 +54,7 @@ class Hosts:
         """Keep findings, and tell them."""
         for finding in findings:
             self.findings.append(finding)
-            self._on_finding(finding)
+            self.on_finding(finding)
 
     def compare(self) -> None:
         """Compare the versions of all hosts with those of the first."""
@@ -112,7 +112,6 @@ def _check(question: Question) -> tuple[Question, LaunchPlan]:
 
 
 def _check_named_hosts(question: Question, counts: dict[str, int | None], hosts: Hosts) -> None:
-    """Check the hosts of --hostnames, and the ranks there."""
     counts = {name: count or question.launch.num_workers for name, count in counts.items()}
     question = replace(question, world_size=sum(count or 1 for count in counts.values()))
     call_on_hosts(

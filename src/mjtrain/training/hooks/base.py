@@ -8,8 +8,7 @@ from mjtrain.config import TrainConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.learner import IterationResult, Learner
-from mjtrain.runs.history import lines_backwards
-from mjtrain.runtime.event_log import METRICS_FILE, MetricLines
+from mjtrain.runs.history import read_last_row
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.metric_rules import StopCondition, parse_stop_condition
 from mjtrain.training.reporting.report import RunReport
@@ -46,8 +45,7 @@ class HookContext:
 
     def read_restored(self) -> dict[str, Any]:
         """Return what metrics.jsonl has of the restored iteration, on the main rank; empty without a whole line."""
-        rows = MetricLines(lines_backwards(self.run_dir / METRICS_FILE) if self.rank_context.is_main else ())
-        last = next((row for row in rows if "event" not in row), {})
+        last = read_last_row(self.run_dir) if self.rank_context.is_main else {}
         shown = ("mean_reward", "mean_episode_length", "env_steps_per_second")
         is_whole = all(isinstance(last.get(name, ""), int | float | None) for name in shown)
         return last if is_whole and last.get("iteration") == self.learner.iteration else {}

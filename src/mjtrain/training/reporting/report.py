@@ -49,10 +49,7 @@ class JsonlWriter(Writer):
     def write(self, metrics: dict[str, Any]) -> None:
         """Append a line; numbers that JSON does not have become null.
 
-        The line of the first iteration, which an earlier start wrote, is replaced.
-
-        Raises:
-            OSError: The line could not be written; the file is unchanged.
+        The line of the first iteration, which an earlier start wrote, is replaced. An OSError leaves the file as it is.
         """
         finite = {
             key: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -81,7 +78,6 @@ class JsonlWriter(Writer):
         self._replace(lines)
 
     def _replace(self, lines: Iterable[bytes]) -> None:
-        """Replace all lines of the file."""
         write_whole(self._path, b"".join(line + b"\n" for line in lines))
         self._file.close()
         self._file = self._path.open("a+b", buffering=0)
@@ -196,17 +192,14 @@ def make_writers(config: TrainConfig, run_dir: Path, first_iteration: int, warn:
     writers: list[Writer] = [metrics]
     if config.run.logger == "tensorboard":
         writers.append(TensorBoardWriter(run_dir, first_iteration))
-    elif config.run.logger == "wandb":
+    elif (name := config.run.logger) != "none":
         try:
-            writers.append(WandbWriter(run_dir, config.run, warn))
+            if name == "wandb":
+                writers.append(WandbWriter(run_dir, config.run, warn))
+            else:
+                writers.append((TrackioWriter if name == "trackio" else LogWriterAdapter)(config, run_dir))
         except WriterError as error:
-            warn(f"W&B cannot record ({error}); training continues without it")
-    elif config.run.logger != "none":
-        make = TrackioWriter if config.run.logger == "trackio" else LogWriterAdapter
-        try:
-            writers.append(make(config, run_dir))
-        except WriterError as error:
-            warn(f"{config.run.logger} cannot record ({error}); training continues without it")
+            warn(f"{'W&B' if name == 'wandb' else name} cannot record ({error}); training continues without it")
     return writers
 
 
