@@ -10,18 +10,33 @@ from typing import Any
 
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher.base import Decide, Decision, LaunchRequest, Rendezvous
-from mjtrain.launcher.failure import RankFailedError as RankFailedError
+from mjtrain.launcher.failure import RankFailedError
 from mjtrain.launcher.faults import find_function_problems
-from mjtrain.launcher.ipc.signals import NotSavedError as NotSavedError
+from mjtrain.launcher.ipc.signals import NotSavedError
 from mjtrain.launcher.planning.external import ExternalRank, add_local_world_size
 from mjtrain.launcher.planning.placement import resolve_hostnames, resolve_plan
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
-from mjtrain.launcher.rank.in_process import check_thread as check_thread
-from mjtrain.launcher.rank.in_process import run_in_process
+from mjtrain.launcher.rank.in_process import check_thread, run_in_process
 from mjtrain.runtime.errors import RequestError, refuse
 from mjtrain.runtime.machine import count_cores, count_gpus
 from mjtrain.runtime.processes import ancestor_commands
 from mjtrain.runtime.standard_streams import open_missing_streams, show_crashes
+
+__all__ = [
+    "LaunchPlan",
+    "LaunchRequest",
+    "NotSavedError",
+    "RankFailedError",
+    "Rendezvous",
+    "check_thread",
+    "find_hosts",
+    "launch",
+    "make_plan",
+    "read_environ",
+    "rendezvous",
+    "resolve_plan",
+    "run_plan",
+]
 
 
 def launch(fn: Callable[..., Any], *args: Any, launch: LaunchConfig | None = None) -> Any:

@@ -17,6 +17,8 @@ from mjtrain.training.hooks.after_iteration import (
 from mjtrain.training.hooks.base import Hook, HookContext
 from mjtrain.training.metric_rules import find_ranking
 
+__all__ = ["Hook", "HookContext", "make_hooks"]
+
 
 def make_hooks(context: HookContext) -> Iterator[Hook]:
     """Yield what is called after each iteration, in this order on every rank.
