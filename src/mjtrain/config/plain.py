@@ -172,10 +172,7 @@ def is_importable(function: Callable[..., Any]) -> bool:
 
 
 def default_params(func: Callable[..., Any]) -> dict[str, Any]:
-    """Return the defaults of a function's parameters that can be recorded and set by flags, in order.
-
-    These are numbers, strings, booleans and tuples of them.
-    """
+    """Return the defaults that can be recorded and set by flags: numbers, strings, booleans and tuples of them."""
     try:
         parameters = inspect.signature(func).parameters
     except (TypeError, ValueError):  # not a function, or a built-in one that does not say

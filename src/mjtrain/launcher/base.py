@@ -24,11 +24,7 @@ far; the seconds until the next start; and what is different from then."""
 
 
 def find_other_line(theirs: str, mine: str, me: str) -> str | None:
-    """Say in words how the request of another node or rank differs from this one's; None if it does not.
-
-    Args:
-        me: What this one is called, as in "node 0".
-    """
+    """Say how the request of another node or rank differs from that of `me`, as in node 0; None if it does not."""
     if theirs == mine:
         return None
     pairs = zip_longest(theirs.splitlines(), mine.splitlines(), fillvalue="nothing")

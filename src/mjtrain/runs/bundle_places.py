@@ -313,7 +313,6 @@ def _find_pretrained(task: str) -> Path:
 
 
 def _read_hub(place: str) -> Read:
-    """Return what gives the files of a folder there."""
     repo, folder = _split_hub(place)
 
     def read(name: str, size: int) -> bytes:

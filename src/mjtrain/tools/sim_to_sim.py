@@ -58,10 +58,7 @@ def _simulators(config: PlayConfig) -> list[SimulatorName]:
 
 
 def compare_simulators(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[str, Any]:
-    """Play the same episodes in each simulator and each case.
-
-    Args:
-        run: What to play; its env has noise, pushes and randomization.
+    """Play the same episodes in each simulator and each case; the run's env has noise, pushes and randomization.
 
     Returns:
         What was played, and `rows`: for each case and simulator the means of return, length in s, errors and successes,
@@ -224,7 +221,6 @@ def _mean(values: Iterable[dict[str, float]]) -> dict[str, float]:
 
 
 def _find_breaks(row: dict[str, Any], first: dict[str, Any]) -> list[str]:
-    """Return what is worse than in the first case."""
     errors = first["errors"]  # a task's own error may have a sign
     worse = [name for name, value in row["errors"].items() if abs(value) > WORSE * abs(errors.get(name, np.inf))]
     worse += [name for name, value in row["successes"].items() if value * WORSE < first["successes"][name]]

@@ -182,10 +182,7 @@ class EventLoop:
             self._selector.unregister(file)
 
     def turn(self) -> float:
-        """Wait for a moment at most, and handle all that has arrived.
-
-        Returns the seconds for which this process was stopped since the last turn.
-        """
+        """Wait for a moment, handle all that has arrived, and return for how many seconds this process was stopped."""
         for key, _ in self._selector.select(_TURN_S):
             if key.fd in self._selector.get_map():  # an earlier callback of this turn may have closed it
                 key.data()

@@ -280,7 +280,6 @@ class NodeRendezvousClient:
             self._connection.close()
 
     def _run_once(self, job: Job, message: dict[str, Any]) -> RunResult:
-        """Run this node's ranks until their end or the first failure of the job."""
         node_rank, plan = job.plan.ranks[0].node_rank, job.plan
         if "places" in message:
             places = [Place(node, slot) for node, slot in message["places"]]

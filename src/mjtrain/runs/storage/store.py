@@ -184,10 +184,7 @@ class Storage:
         return self._find(get)
 
     def replace(self, name: str, content: bytes, version: Version | None) -> None:
-        """Write a small object if it still has the version that `read` returned (None: it was missing).
-
-        Otherwise it raises a ConflictError.
-        """
+        """Write a small object of the version that `read` returned (None: it was missing), or raise a ConflictError."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         def put() -> None:

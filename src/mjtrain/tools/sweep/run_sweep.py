@@ -41,25 +41,21 @@ class _SweepDisplay(Display):
         self._durations_s: list[float] = []
 
     def tell_start(self, trial: Trial) -> None:
-        """Say that a trial begins, with which settings."""
         self._began_s[trial.number] = time.monotonic()
         settings = ", ".join(f"{shorten(name)} {format_value(value)}" for name, value in trial.params.items())
         self.tell(f"trial {trial.number} {'continues' if trial.was_begun else 'begins'}: {settings}")
 
     def set_results(self, results: Sequence[TrialResult], ended: RunningTrial | None = None) -> None:
-        """Take in how all trials are."""
         self._results = results
         if ended is not None and (began_s := self._began_s.pop(ended.trial.number, None)) is not None:
             self._durations_s.append(time.monotonic() - began_s)
             self.tell(f"trial {ended.trial.number} {ended.ended} | {self._describe()}")
 
     def update(self, running: Sequence[RunningTrial]) -> None:
-        """Show how far the running trials are."""
         self._running = running
         self.refresh()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render a row for each running trial, and a line about all."""
         table = Table(box=None, padding=(0, 2, 0, 0))
         for heading in ("trial", "iteration", self._plan.metric, "time"):
             table.add_column(heading, no_wrap=True)
@@ -327,7 +323,6 @@ class _Sweep:
 
 
 def _processes_of(number: int) -> str:
-    """Name what the processes of a trial hold."""
     return f"trial_{number}_processes"
 
 

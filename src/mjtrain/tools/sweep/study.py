@@ -123,7 +123,6 @@ class Trial(optuna.Trial):
     """A trial that has not ended; `should_prune` says whether it ends early, or with asha whether it pauses."""
 
     def __init__(self, study: optuna.Study, trial: FrozenTrial, *, was_begun: bool) -> None:
-        """Take it up."""
         super().__init__(study, trial._trial_id)
         self.was_begun = was_begun  # by an earlier start of the sweep
         self.is_ours: Callable[[], bool] = lambda: True  # whether this process still has the claim to it
@@ -286,7 +285,6 @@ class _KernelLock(JournalFileOpenLock):
         return True
 
     def release(self) -> None:
-        """Give it back."""
         os.close(self._descriptor)
 
 

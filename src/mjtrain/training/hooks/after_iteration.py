@@ -247,7 +247,6 @@ class NanHook(Hook):
         return None
 
     def _tell(self, result: IterationResult, problem: str | None) -> None:
-        """Say that worlds broke, and where their last seconds are."""
         where = f"are in {self._folder} (mjtrain play TASK --replay FILE)"
         if problem is not None:
             where = f"could not be written to {self._folder} ({problem})"
