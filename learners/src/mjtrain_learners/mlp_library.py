@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from mjtrain.learning import Learner, Policy, TaskEnv
+    from mjtrain.learning import Policy, TaskEnv, TrainingLoop
 
 ACTIVATIONS = {
     "elu": "ELU",
@@ -175,7 +175,7 @@ class MlpLibrary(ABC):
 
     def make_learner(
         self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
-    ) -> "Learner":
+    ) -> "TrainingLoop":
         """Build what learns; see `Library`."""
         self.start(context)
         return importlib.import_module(self.module).make_learner(context, env, agent, settings)

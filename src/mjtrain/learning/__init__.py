@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from mjtrain.learning.algorithm import Algorithm, Observations
     from mjtrain.learning.collectives import Collectives, normalise
     from mjtrain.learning.divergence import RanksDriftedError
-    from mjtrain.learning.learner import IterationResult, Learner, Policy
+    from mjtrain.learning.learner import IterationResult, Policy
     from mjtrain.learning.library import Library
-    from mjtrain.learning.loop import TrainingLoop
+    from mjtrain.learning.loop import Learner, TrainingLoop
     from mjtrain.learning.persistence import find_other_moment
     from mjtrain.runs.checkpoint import CheckpointError
     from mjtrain.runtime.errors import RequestError
@@ -54,7 +54,7 @@ _MODULES = {
     "CheckpointError": "mjtrain.runs.checkpoint",
     "Collectives": "mjtrain.learning.collectives",
     "IterationResult": "mjtrain.learning.learner",
-    "Learner": "mjtrain.learning.learner",
+    "Learner": "mjtrain.learning.loop",
     "Library": "mjtrain.learning.library",
     "Observations": "mjtrain.learning.algorithm",
     "Policy": "mjtrain.learning.learner",

@@ -1,10 +1,6 @@
-"""What a training, `play` and `export` need of a learning library: two small protocols.
-
-`loop.py` has the training loop that implements `Learner` for all libraries; `library.py` chooses the library.
-"""
+"""What a training gets of each iteration, and what `play` and `export` need of a learning library."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,90 +29,6 @@ class IterationResult:
 
     is_best: bool = False
     """Whether it is better than all before, by --best-metric, and is therefore saved; the same on all ranks."""
-
-
-class Learner(Protocol):
-    """Learns a policy in this rank's environments, together with the other ranks.
-
-    Every rank calls the same methods in the same order, as most of them communicate.
-    """
-
-    after_step: Callable[[], None] | None
-    """Called after each env step; it must not wait for the device, nor draw random numbers."""
-
-    @property
-    def iteration(self) -> int:
-        """Iterations done."""
-        ...
-
-    @property
-    def env_steps_total(self) -> int:
-        """Env steps done, summed over ranks."""
-        ...
-
-    @property
-    def env_steps_per_iteration(self) -> int:
-        """Env steps that all ranks together do in an iteration."""
-        ...
-
-    def iterate(self, last_iteration: int) -> Iterator[IterationResult]:
-        """Learn until the run has last_iteration iterations or a stop is requested; yield after each iteration.
-
-        Raises:
-            FloatingPointError: The training diverged; the message says what to look at.
-        """
-        ...
-
-    def phases(self) -> list[tuple[str, Any, str]]:
-        """Return the parts of an iteration for a profile: a name, an object, and its method that is the part."""
-        ...
-
-    def save(self, path: Path, infos: dict[str, Any]) -> None:
-        """Write a checkpoint atomically; the main rank writes, and every rank must call it.
-
-        Raises:
-            OSError: The main rank could not write it.
-        """
-
-    def resume(self, path: Path | None, task: str) -> str | None:
-        """Continue from a checkpoint as if the training had never stopped; every rank must call it.
-
-        Args:
-            path: File of the checkpoint. Only the main rank's counts; None there changes nothing.
-            task: Name of the task that is trained.
-
-        Returns:
-            A line about what could not be restored, or None.
-
-        Raises:
-            RequestError: It is not a valid checkpoint, or one of another task or other networks.
-        """
-        ...
-
-    def load_weights(self, path: Path, critic: Path | None = None) -> None:
-        """Start from the networks and normalisers of a checkpoint; optimiser and counters stay as they are.
-
-        Args:
-            critic: Checkpoint of which the critic is taken instead; only for `--learner rsl_rl`.
-
-        Raises:
-            RequestError: It is not a valid checkpoint, or one of other networks.
-        """
-
-    def policy_weights(self) -> dict[str, Any]:
-        """Return what `Policy.load` takes: the policy as it is now. Nothing is copied, and no rank waits for others."""
-        ...
-
-    def agree(self, yes: bool) -> bool:
-        """Tell whether all ranks say yes; every rank must call it."""
-        ...
-
-    def check_drift(self) -> None:
-        """Compare what the ranks have learned, bit for bit; every rank must call it.
-
-        Raises:
-            RuntimeError: The ranks differ; the message says where.
-        """
 
 
 class Policy(Protocol):

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import torch
 
     from mjtrain.env.base import TaskEnv
-    from mjtrain.learning.learner import Learner, Policy
+    from mjtrain.learning.learner import Policy
+    from mjtrain.learning.loop import TrainingLoop
 
 _GROUP = "mjtrain.learners"
 """Entry-point group in which a package registers learning libraries: name -> module:object."""
@@ -67,7 +68,7 @@ class Library(Protocol):
 
     def make_learner(
         self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
-    ) -> "Learner":
+    ) -> "TrainingLoop":
         """Build what learns; see `make_learner`."""
         ...
 
@@ -135,7 +136,7 @@ def check_learner(config: TrainConfig, world_size: int, device: str) -> tuple[st
     return tuple(lines)
 
 
-def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learner: LearnerConfig) -> "Learner":
+def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learner: LearnerConfig) -> "TrainingLoop":
     """Build what learns on this rank; with several ranks, the process group must be up."""
     defer_imports()
     made = find_library(learner.name).make_learner(context, env, agent, learner.settings)

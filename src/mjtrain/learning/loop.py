@@ -34,10 +34,10 @@ TIMES = ("collect_time_s", "learn_time_s", "wait_time_s")
 
 
 class TrainingLoop:
-    """Collects rollouts and lets an algorithm learn from them: `learner.Learner` for all learning libraries.
+    """Collects rollouts in this rank's environments and lets an algorithm learn from them, for all learning libraries.
 
     Metrics are those of the whole job, an env step does not wait for the device, and the caller decides after each
-    iteration what to write.
+    iteration what to write. Every rank calls the same methods in the same order, as most of them communicate.
     """
 
     def __init__(self, context: RankContext, env: TaskEnv, algorithm: Algorithm, num_steps: int, learner: str) -> None:
@@ -66,7 +66,11 @@ class TrainingLoop:
         return self._num_steps * self._env.num_envs * self._context.world_size
 
     def iterate(self, last_iteration: int) -> Iterator[IterationResult]:
-        """Learn until the run has last_iteration iterations or a rank is asked to stop; see `Learner.iterate`."""
+        """Learn until the run has last_iteration iterations or a rank is asked to stop; yield after each iteration.
+
+        Raises:
+            FloatingPointError: The training diverged; the message says what to look at.
+        """
         env, algorithm, collectives = self._env, self._algorithm, self._algorithm.collectives
         algorithm.begin()
         heartbeat.stop_requested()  # from here on a signal waits for the end of the iteration
@@ -148,7 +152,11 @@ class TrainingLoop:
         return self._algorithm.collectives.sum(torch.tensor([int(not yes)], device=self.device)).item() == 0
 
     def check_drift(self) -> None:
-        """Compare parameters, normalisers, optimiser state and counters over ranks; see `divergence.check_drift`."""
+        """Compare parameters, normalisers, optimiser state and counters over ranks, bit for bit.
+
+        Raises:
+            RanksDriftedError: The ranks differ; the message says where.
+        """
         if self._context.is_distributed:
             learned, rate = as_tensors(self._algorithm.state_dict(), "state_dict()"), self._algorithm.learning_rate
             shared = {f"shared/{name}": total for name, total in self._env.shared_totals().items()}
@@ -156,7 +164,11 @@ class TrainingLoop:
             check_drift(state, self._context.world_size, self.device)
 
     def save(self, path: Path, infos: dict[str, Any] | None = None) -> None:
-        """Write all that the future of the run depends on, atomically; see `Learner.save`."""
+        """Write all that the future of the run depends on, atomically; the main rank writes.
+
+        Raises:
+            OSError: The main rank could not write it.
+        """
         algorithm = self._algorithm
         ranks = gather_rank_states(self._env, algorithm.rank_state(), self.device, algorithm.collectives, self._context)
         if not self._context.is_main:
@@ -176,7 +188,18 @@ class TrainingLoop:
         save_checkpoint(path, {**own, **state})
 
     def resume(self, path: Path | None, task: str) -> str | None:
-        """Continue from a checkpoint, on all ranks from the bytes that rank 0 reads; see `Learner.resume`."""
+        """Continue from a checkpoint as if the training had never stopped, from the bytes that rank 0 reads.
+
+        Args:
+            path: File of the checkpoint. Only the main rank's counts; None there changes nothing.
+            task: Name of the task that is trained.
+
+        Returns:
+            A line about what could not be restored, or None.
+
+        Raises:
+            RequestError: It is not a valid checkpoint, or one of another task or other networks.
+        """
         mine = read_checkpoint(path) if path is not None and self._context.is_main else b""
         data = self._algorithm.collectives.broadcast_bytes(mine, self._context)
         if not data:
@@ -222,13 +245,19 @@ class TrainingLoop:
         return change
 
     def policy_weights(self) -> dict[str, Any]:
-        """Return what `Policy.load` takes: the networks as they are now, not a copy."""
+        """Return what `Policy.load` takes: the networks as they are now, not a copy. No rank waits for others."""
         return {**as_tensors(self._algorithm.state_dict(), "state_dict()"), "iter": self.iteration}
 
     def load_weights(self, path: Path, critic: Path | None = None) -> None:
-        """Start from the networks of a checkpoint, or of a shared policy, which has no critic; see `Learner`.
+        """Start from the networks and normalisers of a checkpoint, or of a shared policy, which has no critic.
 
-        Every rank must call it; rank 0's files count.
+        Optimiser and counters stay as they are. Rank 0's files count.
+
+        Args:
+            critic: Checkpoint of which the critic is taken instead; only for `--learner rsl_rl`.
+
+        Raises:
+            RequestError: It is not a valid checkpoint, or one of other networks.
         """
         content = read_networks(path, "cpu")
         check_recorded_learner(content, path, self.learner)
@@ -250,6 +279,10 @@ class TrainingLoop:
         if self._env.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
+
+
+Learner = TrainingLoop
+"""What a `Library` makes."""
 
 
 def _has(state: dict[str, Any], name: str) -> bool:

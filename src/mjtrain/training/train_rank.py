@@ -11,8 +11,8 @@ from mjtrain.config import EnvConfig, TrainConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
 from mjtrain.launcher.faults import register_targets
-from mjtrain.learning.learner import Learner
 from mjtrain.learning.library import make_learner
+from mjtrain.learning.loop import TrainingLoop
 from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, set_damaged_aside
 from mjtrain.runs.claim import begin_start, check_claim
 from mjtrain.runs.run_dir import naming_unwritable, remove_leftovers
@@ -148,7 +148,7 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
     return Env(config.env, engine, seed, first_world=context.rank * config.num_envs)
 
 
-def restore(learner: Learner, context: RankContext, config: TrainConfig, run: TrainingRun) -> list[str]:
+def restore(learner: TrainingLoop, context: RankContext, config: TrainConfig, run: TrainingRun) -> list[str]:
     """Load the run's newest valid checkpoint if it is resumed or was restarted, or else what --load asks for."""
     continues = run.resume is not None or context.restarts > 0
     path, lines = _find_checkpoint(config, run) if continues and context.is_main else (None, [])
@@ -173,7 +173,7 @@ def _find_checkpoint(config: TrainConfig, run: TrainingRun) -> tuple[Path | None
     return path, []
 
 
-def find_last_iteration(config: TrainConfig, learner: Learner) -> int:
+def find_last_iteration(config: TrainConfig, learner: TrainingLoop) -> int:
     """Return the iteration with which the run ends; env steps done with another number of ranks count too."""
     if config.run.total_env_steps is None or learner.iteration == 0:
         return config.run.max_iterations

@@ -184,7 +184,7 @@ def _check_names(config: AgentConfig) -> None:
 
 
 class Runner(TrainingLoop):
-    """`learner.Learner` with RSL-RL's networks, storage and algorithm; the loop is that of all learning libraries.
+    """The training loop of all learning libraries, with RSL-RL's networks, storage and algorithm.
 
     With several ranks, the process group must be up.
     """

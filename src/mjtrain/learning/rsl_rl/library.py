@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     import torch
 
     from mjtrain.env.base import TaskEnv
-    from mjtrain.learning.learner import Learner, Policy
+    from mjtrain.learning.learner import Policy
+    from mjtrain.learning.loop import TrainingLoop
 
 
 class RslRl:
@@ -49,7 +50,7 @@ class RslRl:
 
     def make_learner(
         self, context: RankContext, env: "TaskEnv", agent: AgentConfig, settings: Mapping[str, Any]
-    ) -> "Learner":
+    ) -> "TrainingLoop":
         """Build what learns."""
         from mjtrain.learning.rsl_rl.construct import Runner  # seconds of imports
 

@@ -7,7 +7,8 @@ from typing import Any
 from mjtrain.config import TrainConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.learning.collectives import Collectives
-from mjtrain.learning.learner import IterationResult, Learner
+from mjtrain.learning.learner import IterationResult
+from mjtrain.learning.loop import TrainingLoop
 from mjtrain.runs.history import read_last_row
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.metric_rules import StopCondition, parse_stop_condition
@@ -24,7 +25,7 @@ class HookContext:
     """Where the run lives. Only the main rank writes there, except NaN dumps."""
 
     env: TaskEnv
-    learner: Learner
+    learner: TrainingLoop
     claim: str = ""
     """Session of the claim to the run directory; empty for none."""
 
