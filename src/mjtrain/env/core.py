@@ -110,9 +110,7 @@ class Memory:
         if name not in self._tensors:
             with torch.inference_mode(mode=False):  # it must outlive the rollout in which it is asked for
                 tensor = torch.zeros(self._num_envs, size, device=self._device)
-            saved = self._saved.pop(name, None)
-            if saved is not None and saved.shape == tensor.shape:
-                tensor.copy_(saved)
+            _continue(tensor, self._saved.pop(name, None))
             self._tensors[name] = tensor
             if kept:
                 self._kept.add(name)
@@ -135,11 +133,15 @@ class Memory:
         """
         self._saved = dict(state)
         for name, tensor in self._tensors.items():
-            saved = self._saved.pop(name, None)
-            if saved is not None and saved.shape == tensor.shape:
-                tensor.copy_(saved)
-            else:
-                tensor.zero_()
+            _continue(tensor, self._saved.pop(name, None))
+
+
+def _continue(tensor: torch.Tensor, saved: torch.Tensor | None) -> None:
+    """Fill a tensor with the one of a state; with zeros if the state lacks it or has it in another shape."""
+    if saved is not None and saved.shape == tensor.shape:
+        tensor.copy_(saved)
+    else:
+        tensor.zero_()
 
 
 class EnvCore:
@@ -313,11 +315,7 @@ class SharedSums:
                 self._restored.add(name)
         for name, shared in self._sums.items():
             for key in ("total", "pending"):
-                tensor, saved = getattr(shared, key), state.get(name, {}).get(key)
-                if saved is not None and saved.shape == tensor.shape:
-                    tensor.copy_(saved)
-                else:
-                    tensor.zero_()
+                _continue(getattr(shared, key), state.get(name, {}).get(key))
 
     def _describe(self, name: str) -> tuple[int, float]:
         return len(self._sums[name].total), self._sums[name].keep

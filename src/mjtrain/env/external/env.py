@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,10 @@ NEEDED = ("num_envs", "num_actions", "max_episode_length", "episode_length_buf",
 
 
 class ForeignWorlds(Protocol):
-    """Environments of one library, all stepped at once. One whose episode ends is reset within the same step."""
+    """Environments of one library, all stepped at once. One whose episode ends is reset within the same step.
+
+    A class inherits from this one, and need not define what its environments cannot do.
+    """
 
     num_envs: int
     num_actions: int
@@ -28,10 +32,8 @@ class ForeignWorlds(Protocol):
     """Env step, in seconds; 0 if it is not known."""
     max_episode_steps: int
 
-    @property
-    def log(self) -> Mapping[str, torch.Tensor]:
-        """Numbers that they told of themselves in the last step, by name; of any shape."""
-        ...
+    log: Mapping[str, torch.Tensor] = MappingProxyType({})
+    """Numbers that they told of themselves in the last step, by name; of any shape."""
 
     def begin(self) -> dict[str, torch.Tensor]:
         """Begin new episodes everywhere, where that is possible; return the observations by group."""
@@ -43,11 +45,11 @@ class ForeignWorlds(Protocol):
 
     def stagger(self) -> bool:
         """Let the running episodes end at different times; return whether that is possible."""
-        ...
+        return False
 
     def picture(self) -> np.ndarray | None:
         """Return a picture of the first environment, uint8 of shape (height, width, 3); None if it draws none."""
-        ...
+        return None
 
     def close(self) -> None:
         """Give back what they hold."""
@@ -157,8 +159,8 @@ def closing_on_error(worlds: ForeignWorlds | ForeignEnv) -> Iterator[None]:
         raise
 
 
-class VecEnvWorlds:
-    """Steps an object with the contract: `external.env.ForeignWorlds`."""
+class VecEnvWorlds(ForeignWorlds):
+    """Steps an object with the contract, which has no pictures."""
 
     def __init__(self, envs: Any, label: str, *, tries_step: bool) -> None:
         """Check that the object has the contract; `tries_step`: also by a step with zeros."""
@@ -169,8 +171,6 @@ class VecEnvWorlds:
                 "gymnasium.vector.VectorEnv, or an object with RSL-RL's VecEnv contract"
             )
         self._envs, self._label = envs, label
-        self.log: dict[str, torch.Tensor] = {}
-        """What the last step told in its extras."""
         self.num_envs, self.num_actions = int(envs.num_envs), int(envs.num_actions)
         self.device = torch.device(envs.device)
         longest = torch.as_tensor(envs.max_episode_length).max()
@@ -215,10 +215,6 @@ class VecEnvWorlds:
         clocks = self._envs.episode_length_buf
         self._envs.episode_length_buf = torch.randint_like(clocks, high=max(1, self.max_episode_steps))
         return True
-
-    def picture(self) -> None:
-        """The contract has none."""
-        return None
 
     def close(self) -> None:
         """Close the object, if it can be."""

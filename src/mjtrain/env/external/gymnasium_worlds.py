@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Dict
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from mjtrain.config import GymnasiumConfig
+from mjtrain.env.external.env import ForeignWorlds
 from mjtrain.runtime.errors import RequestError
 
 GROUP = "observation"
@@ -46,8 +47,8 @@ def _longest_episode(envs: VectorEnv) -> int:
     return limit if (limit := max(limits, default=0)) > 0 else DEFAULT_STEPS
 
 
-class GymnasiumWorlds:
-    """Steps a vector environment: `external.env.ForeignWorlds`.
+class GymnasiumWorlds(ForeignWorlds):
+    """Steps a vector environment, which has no convention for numbers to log, and whose clocks cannot be set.
 
     Actions in [-1, 1] are mapped onto the bounds of the action space where it has two of them, and clipped to a single
     one.
@@ -58,7 +59,6 @@ class GymnasiumWorlds:
         self._envs, self._label = envs, label
         # Gymnasium numbers the environments from a seed: neighbouring seeds of ranks would share most of them.
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0])
-        self.log: dict[str, torch.Tensor] = {}  # Gymnasium has no convention for it
         self._mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.num_envs, self.device = envs.num_envs, torch.device(device)
         self.step_dt = 1.0 / float(envs.metadata.get("render_fps") or np.inf)
@@ -115,10 +115,6 @@ class GymnasiumWorlds:
         if self._mode is AutoresetMode.DISABLED and bool(done.any()):
             observations, _ = self._envs.reset(options={"reset_mask": done.cpu().numpy()})
         return self._group(observations), rewards, terminated, truncated & ~terminated
-
-    def stagger(self) -> bool:
-        """Their clocks cannot be set."""
-        return False
 
     def picture(self) -> np.ndarray | None:
         """Return a picture of the first environment; None unless its render mode is rgb_array."""
