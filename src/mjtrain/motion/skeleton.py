@@ -62,9 +62,9 @@ class Skeleton:
         qvel = torch.zeros(motion.num_frames, self.model.nv, dtype=torch.float64)
         place = self.layout.qvel[self.root].start
         root_pos, root_quat = torch.from_numpy(motion.root_pos), torch.from_numpy(motion.root_quat)
-        qvel[:, place : place + 3] = _differentiate(root_pos) * motion.fps
+        qvel[:, place : place + 3] = torch.gradient(root_pos, dim=0)[0] * motion.fps
         qvel[:, place + 3 : place + 6] = _turning_rates(root_quat) * motion.fps
-        rates = _differentiate(torch.from_numpy(motion.joint_pos)) * motion.fps
+        rates = torch.gradient(torch.from_numpy(motion.joint_pos), dim=0)[0] * motion.fps
         for column, name in enumerate(motion.joints):
             qvel[:, self.layout.qvel[name].start] = rates[:, column]
         return qvel
@@ -101,12 +101,6 @@ def load_skeleton(robot: RobotConfig) -> Skeleton:
         return Skeleton(model, robot)
     except RequestError as error:
         raise RequestError(f"{robot.label}: {error}") from error
-
-
-def _differentiate(values: torch.Tensor) -> torch.Tensor:
-    """Return differences per frame: central, and one-sided at both ends. Shape (num_frames, size)."""
-    middle = (values[2:] - values[:-2]) / 2
-    return torch.cat([values[1:2] - values[:1], middle, values[-1:] - values[-2:-1]])
 
 
 def _turning_rates(quaternions: torch.Tensor) -> torch.Tensor:

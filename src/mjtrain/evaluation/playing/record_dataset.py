@@ -109,20 +109,17 @@ def _make_writer(out: Path, config: PlayConfig, player: "Player") -> Callable[[i
 def _make_minari_writer(out: Path, player: "Player") -> Callable[[int, Trajectory], dict[str, Any]]:
     """Return the same for a data set of Minari in `out`/data, which `minari.load_dataset` finds below its parent."""
     import minari  # pyright: ignore[reportMissingImports]
-    from gymnasium import spaces
+    from gymnasium.spaces import Box
     from minari.data_collector import EpisodeBuffer  # pyright: ignore[reportMissingImports]
     from minari.dataset.minari_storage import MinariStorage  # pyright: ignore[reportMissingImports]
 
-    def make_space(values: Any) -> spaces.Box:
-        dtype = values[:0].cpu().numpy().dtype
-        low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
-        return spaces.Box(low, high, tuple(values.shape[1:]), dtype.type)
+    from mjtrain.gymnasium.vector_env import observation_space  # imports gymnasium
 
     (out / "data").mkdir(parents=True)
     storage = MinariStorage.new(
         out / "data",
-        observation_space=spaces.Dict({group: make_space(values) for group, values in player.env.observe().items()}),
-        action_space=spaces.Box(-np.inf, np.inf, (player.env.num_actions,), np.float32),
+        observation_space=observation_space(player.env.observe()),
+        action_space=Box(-np.inf, np.inf, (player.env.num_actions,), np.float32),
         jpeg_encoding=False,
     )
     storage.update_metadata(

@@ -278,8 +278,5 @@ class Kinematics:
 
 
 def _name_columns(model: mujoco.MjModel) -> list[str]:
-    ends = [*model.jnt_qposadr[1:], model.nq]
-    names = []
-    for index, (begin, end) in enumerate(zip(model.jnt_qposadr, ends, strict=True)):
-        names += [model.joint(index).name or f"joint {index}"] * (end - begin)
-    return names
+    names = [model.joint(index).name or f"joint {index}" for index in range(model.njnt)]
+    return np.repeat(names, np.diff([*model.jnt_qposadr, model.nq])).tolist()
