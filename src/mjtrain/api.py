@@ -483,7 +483,6 @@ def _is_trusted(run: Any, trust: bool) -> bool:
 
 
 def _place(run: "AnyRun") -> str:
-    """Return the directory of a run, or the name of a task."""
     place = run if isinstance(run, str | Path) else getattr(run, "run_dir", None) or getattr(run, "path", None)
     if place is None:
         raise RequestError(f"run: is {show(run)}; give a run directory, a Run, what train returned, or a task's name")

@@ -118,7 +118,6 @@ class TickLog:
     """
 
     def __init__(self, file: str | None) -> None:
-        """Check that the file can be written."""
         self._file = None if file is None else Path(file)
         self.rows: list[dict[str, Any]] = []
         if self._file is not None:
@@ -145,7 +144,6 @@ class Controller:
     def __init__(
         self, policy: DeployedPolicy, robot: Robot, commands: Commands, phases: Phases, limits: Limits, log: TickLog
     ) -> None:
-        """Prepare; nothing is sent yet."""
         self._policy, self._robot, self._commands, self._phases, self._log = policy, robot, commands, phases, log
         self._metadata = policy.metadata
         self._period_s: float = self._metadata["control_period_s"]

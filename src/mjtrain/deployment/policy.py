@@ -84,7 +84,6 @@ class DeployedPolicy:
     """The network of an ONNX file, on one CPU thread, and what its numbers mean."""
 
     def __init__(self, file: Path) -> None:
-        """Load the file, which must need no more than flat observations."""
         require("deploy", "deploy", "onnxruntime")
         import onnxruntime
 

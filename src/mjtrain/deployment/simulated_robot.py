@@ -87,7 +87,6 @@ class SimulatedRobot:
                 orphaned_s = now
 
     def _receive(self, until: float) -> None:
-        """Obey what arrives until a moment."""
         while True:
             left = until - time.monotonic()
             self._socket.settimeout(max(left, 1e-6))
@@ -241,7 +240,6 @@ def load_model(simulation: Simulation) -> mujoco.MjModel:
 
 
 def _start(model: mujoco.MjModel, data: mujoco.MjData, metadata: dict[str, Any]) -> None:
-    """Put the robot into its home pose."""
     _reset(model, data)  # the keyframe also has activations, and controls that the policy does not give
     for joint, position in metadata["default_pose"].items():
         data.joint(joint).qpos[:] = position

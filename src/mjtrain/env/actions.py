@@ -19,7 +19,6 @@ class Actions:
     """Evaluates the action terms and keeps the last three actions."""
 
     def __init__(self, terms: dict[str, ActionTerm], core: EnvCore, *, noise: bool) -> None:
-        """Find the actuators of each term."""
         layout, num_envs, device = core.engine.layout, core.num_envs, core.device
         columns: list[int] = []
         noises: list[float] = []
@@ -146,7 +145,6 @@ def actions_that_set(table: list[dict[str, Any]], controls: torch.Tensor) -> tor
 
 
 def _make_rows(name: str, term: ActionTerm, layout: Layout, columns: list[int]) -> list[dict[str, Any]]:
-    """Return the rows of the table of actions that are of a term, for its columns of the controls."""
     return [
         {
             **_name(*layout.inputs[column]),
@@ -162,7 +160,6 @@ def _make_rows(name: str, term: ActionTerm, layout: Layout, columns: list[int]) 
 
 
 def _find_scales(name: str, term: ActionTerm, layout: Layout, columns: list[int]) -> list[float]:
-    """Return the scale of each column of a term."""
     if not isinstance(term.scale, dict):
         return [term.scale] * len(columns)
     flag = f"--env.actions.{name}.scale"

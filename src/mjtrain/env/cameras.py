@@ -21,7 +21,6 @@ class Cameras:
     """
 
     def __init__(self, configs: dict[str, CameraConfig], core: EnvCore) -> None:
-        """Prepare the renderer, if cameras are given."""
         self._configs = configs
         self._core = core
         self._renderer = None

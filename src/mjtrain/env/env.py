@@ -736,7 +736,6 @@ class Env:
             times.update(self.touches(sensors, threshold))
 
     def _buffers(self) -> dict[str, torch.Tensor]:
-        """Return every tensor that persists from step to step, by name."""
         names = ("episode_step", "start_qpos", "terminated", "reward_terms", "causes")
         names += ("successes",) if self.config.successes else ()
         parts = {

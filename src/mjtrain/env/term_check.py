@@ -171,7 +171,6 @@ def _find_wrong_settings(config: EnvConfig) -> Iterator[str]:
 
 
 def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:
-    """Yield what the commands name that is not a success term."""
     for name, term in config.commands.items():
         if term.resample_on is not None and term.resample_on not in config.successes:
             there = ", ".join(config.successes) or "none"

@@ -316,7 +316,6 @@ class _Meter:
         return episodes
 
     def clear(self, worlds: torch.Tensor) -> None:
-        """Start new episodes in the masked worlds."""
         for sums in (self._rewards, self._length, self._error_sum, self._error_count, self._estimate_sum):
             sums.masked_fill_(worlds[:, None] if sums.ndim > 1 else worlds, 0)
         for since in self._since.values():

@@ -147,7 +147,6 @@ def check_drift(state: dict[str, Any], world_size: int, device: str) -> None:
 
 
 def _walk(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor | float]]:
-    """Yield every tensor and number with its path."""
     if isinstance(value, torch.Tensor | int | float):
         yield name, value
     elif isinstance(value, dict):

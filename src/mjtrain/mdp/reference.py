@@ -274,7 +274,6 @@ def _load(env: Env, file: str, anchor_body: str, patterns: tuple[str, ...], loop
 
 
 def _checksum(files: list[Path], *settings: object) -> int:
-    """Return a checksum of the bytes of files, and of how they are used."""
     found = zlib.crc32(repr(settings).encode())
     for file in files:
         found = zlib.crc32(file.read_bytes(), found)

@@ -119,7 +119,6 @@ def write_motion(path: str | Path, motion: Motion, skeleton: Skeleton | None = N
 
 
 def _read_npz(path: Path, skeleton: Skeleton | None) -> Motion:
-    """Read mjtrain's NPZ, or mjlab's, which needs the robot."""
     arrays = _load(path)
     if "root_pos" not in arrays and "body_pos_w" in arrays:
         if skeleton is None:
@@ -138,7 +137,6 @@ def _read_npz(path: Path, skeleton: Skeleton | None) -> Motion:
 
 
 def _write_npz(file: IO[bytes], motion: Motion) -> None:
-    """Write mjtrain's format."""
     contacts = {}
     if motion.contacts is not None:
         contacts = {"contacts": motion.contacts, "contact_bodies": np.array(motion.contact_bodies, dtype=np.str_)}

@@ -114,7 +114,6 @@ def _change(settings: Any, path: str, value: Any) -> None:
 
 
 def _parts(found: Any, part: str, flag: str) -> Mapping[str, Any]:
-    """Return the parts of a config by name, which has one of this name."""
     parts: Mapping[str, Any] = {}
     if isinstance(found, Mapping):
         parts = found

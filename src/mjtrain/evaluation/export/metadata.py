@@ -109,7 +109,6 @@ def list_image_inputs(policy: Policy) -> list[str]:
 
 
 def _describe_foreign(env: TaskEnv, policy: Policy) -> dict[str, Any]:
-    """Describe what is known of an external environment: sizes."""
     described, begin = [], 0
     for group, shape in policy.inputs.items():
         described.append({"name": group, "columns": [begin, begin + shape[0]]})
@@ -118,7 +117,6 @@ def _describe_foreign(env: TaskEnv, policy: Policy) -> dict[str, Any]:
 
 
 def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]:
-    """Describe observations and actions of mjtrain's worlds."""
     config, layout, model = run.own_env, env.engine.layout, env.engine.model
     images, sensors = list_image_inputs(policy), describe_sensors(model)
     groups = [group for group in policy.inputs if group not in images]

@@ -318,7 +318,6 @@ def record_video(context: RankContext, run: TrainedRun, config: PlayConfig) -> P
 
 
 def _record_foreign(context: RankContext, run: TrainedRun, config: PlayConfig) -> Path:
-    """Run a policy in one environment that draws itself."""
     from mjtrain.evaluation.playing.player import Player
     from mjtrain.runtime.worker import same_environ
     from mjtrain.sim.drawing.video import write_video

@@ -94,7 +94,6 @@ def run_native_viewer(session: ViewerSession, stop: Callable[[], bool] = lambda:
 
 
 def _ghost_actions(session: PolicySession) -> dict[int, Callable[[], None]]:
-    """Return what keys do where a command follows a reference."""
     ghost = session.ghost
     if ghost is None:
         return {}

@@ -134,7 +134,6 @@ class TrainedPolicy:
     """
 
     def __init__(self, run: TrainedRun, device: str = "cpu") -> None:
-        """Build the network and load the weights."""
         player = Player(RankContext(device=device), run)
         assert player.policy is not None
         self._policy, self._device = player.policy, torch.device(device)
@@ -205,7 +204,6 @@ class TrainedPolicy:
         return self._estimates.read()
 
     def _check(self, name: str, given: Any) -> None:
-        """Raise a RequestError unless observations of a group fit."""
         shape, is_uint8 = self.inputs[name], self._policy.dtypes[name] == torch.uint8
         _check_array(f"observations of group {name}", given)
         if tuple(given.shape[-len(shape) :]) != shape:

@@ -160,7 +160,6 @@ def _contents(episode: Trajectory) -> dict[str, np.ndarray]:
 
 
 def _describe_arrays(contents: dict[str, np.ndarray], env: Env) -> dict[str, dict[str, Any]]:
-    """Return dtype, shape and meaning of every array."""
     found = {}
     for name, values in contents.items():
         kind, _, group = name.partition("/")
@@ -182,7 +181,6 @@ def _first_line(function: Callable[..., Any]) -> str:
 
 
 def _describe_columns(run: TrainedRun, env: Env) -> dict[str, Any]:
-    """Return the names of the columns of observations, actions, rewards and states."""
     config = run.own_env
     observations = {}
     for group, terms in config.observations.items():

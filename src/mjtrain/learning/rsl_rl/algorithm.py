@@ -178,7 +178,6 @@ class JobNormalization(EmpiricalNormalization):
     count: torch.Tensor
 
     def __init__(self, original: EmpiricalNormalization, collectives: Collectives) -> None:
-        """Take the place of a normaliser, its statistics included."""
         super().__init__(original.mean.shape[0], original.eps, original.until)
         self._mean, self._var = self._mean.double(), self._var.double()
         self.load_state_dict(original.state_dict())

@@ -104,7 +104,6 @@ class SpatialSoftmax(nn.Module):
     """Turns each channel of an image into the mean place of its activation."""
 
     def __init__(self, height: int, width: int) -> None:
-        """Remember the places of the pixels; arguments in pixels."""
         super().__init__()
         rows, columns = torch.meshgrid(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij")
         self.places: torch.Tensor

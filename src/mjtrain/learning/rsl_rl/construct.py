@@ -114,7 +114,6 @@ def make_algorithm(
 
 
 def _describe_ppo(plain: dict[str, Any]) -> dict[str, Any]:
-    """Return networks and algorithm as RSL-RL's PPO calls them."""
     networks = {name: resolve_model(plain[name]) for name in ("actor", "critic")}
     algorithm = dict(plain["algorithm"])
     auxiliary = algorithm.pop("auxiliary_cfg")
@@ -142,7 +141,6 @@ def _add_symmetry(wanted: dict[str, Any], symmetry: SymmetryConfig, images: Mirr
 
 
 def _describe_distillation(plain: dict[str, Any]) -> dict[str, Any]:
-    """Return networks, observation groups and algorithm as RSL-RL's distillation calls them."""
     known_here = ("teacher", "teacher_run", "teacher_task", "clip_teacher", "auxiliary_cfg")
     algorithm = {key: value for key, value in plain["algorithm"].items() if key not in known_here}
     student, groups = resolve_model(plain["actor"]), plain["obs_groups"]

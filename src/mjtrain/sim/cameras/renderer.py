@@ -291,7 +291,6 @@ def _group(cameras: Mapping[str, ResolvedCamera]) -> list[dict[str, ResolvedCame
 
 
 def _split(num_envs: int, num_parts: int) -> list[slice]:
-    """Split worlds into parts of nearly the same size."""
     num_parts = max(1, min(num_parts, num_envs))
     ends = [num_envs * part // num_parts for part in range(num_parts + 1)]
     return [slice(first, last) for first, last in pairwise(ends)]

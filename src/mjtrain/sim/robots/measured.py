@@ -135,7 +135,6 @@ def find_body(model: mujoco.MjModel, part: int, kind: int) -> int | None:
 
 
 def _is_on_base(model: mujoco.MjModel, part: int, kind: int) -> bool:
-    """Whether a body, site or geom is part of a body with a free joint."""
     body = find_body(model, part, kind)
     if body is None:
         return False

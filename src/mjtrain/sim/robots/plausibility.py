@@ -208,7 +208,6 @@ class Plausibility:
                 return
 
     def _find_flight(self, body: int, name: str) -> Iterator[str]:
-        """Find a robot that begins high above the ground every time."""
         column = int(self.model.jnt_qposadr[self.model.body_jntadr[body]]) + 2
         high = _HIGH_M if self._has_home() else _VERY_HIGH_M
 

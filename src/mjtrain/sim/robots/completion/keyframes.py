@@ -104,7 +104,6 @@ def _add(spec: Any, model: Any, name: str, config: KeyframeConfig, main: str) ->
 
 
 def _values(flag: str, by_pattern: dict[str, float], kind: str, there: list[str]) -> dict[str, float]:
-    """Return the value of each part."""
     values: dict[str, float] = {}
     patterns: dict[str, str] = {}
     for pattern, value in by_pattern.items():
@@ -121,7 +120,6 @@ def _values(flag: str, by_pattern: dict[str, float], kind: str, there: list[str]
 
 
 def _find_free_joint(model: Any, config: KeyframeConfig, flag: str, main: str) -> int:
-    """Return the index of the free joint that a keyframe sets."""
     free = [int(joint) for joint in np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)]
     names = [model.joint(joint).name for joint in free]
     if config.free_joint:

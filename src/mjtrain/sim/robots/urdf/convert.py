@@ -236,7 +236,6 @@ def _stand(spec: Any, pose: np.ndarray) -> tuple[float, list[str]]:
 
 
 def _exclude_touching(spec: Any, model: mujoco.MjModel, pose: np.ndarray) -> list[str]:
-    """Exclude contacts between links that already touch in the home pose."""
     data = mujoco.MjData(model)
     data.qpos[:] = pose
     mujoco.mj_fwdPosition(model, data)
@@ -281,7 +280,6 @@ def _choose_sensors(
 
 
 def _scalar_joints(model: mujoco.MjModel) -> list[int]:
-    """Return the hinges and slides."""
     return [joint for joint in range(model.njnt) if model.jnt_type[joint] in SCALAR_JOINTS]
 
 
