@@ -95,12 +95,10 @@ class _HeightField:
     def __init__(self, model: mujoco.MjModel, metadata: dict[str, Any]) -> None:
         self._heights: np.ndarray | None = None
         if metadata.get("ground") == "generated" and model.nhfield:
-            rows, columns = int(model.hfield_nrow[-1]), int(model.hfield_ncol[-1])
             is_field = model.geom_type == mujoco.mjtGeom.mjGEOM_HFIELD
             geom = int(np.flatnonzero(is_field & (model.geom_dataid == model.nhfield - 1))[0])
             self._half = model.hfield_size[-1, :2]
-            data = model.hfield_data[int(model.hfield_adr[-1]) :][: rows * columns].reshape(rows, columns)
-            self._heights = data * model.hfield_size[-1, 2] + model.geom_pos[geom, 2]
+            self._heights = model.hfield(model.nhfield - 1).data * model.hfield_size[-1, 2] + model.geom_pos[geom, 2]
 
     def heights(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the heights at points: each cell is two triangles, divided from low x and y to high x and y."""

@@ -51,7 +51,10 @@ class SimulatedRobot:
         self._settings = simulation
         self._model = load_model(simulation)
         self._data = mujoco.MjData(self._model)
-        _start(self._model, self._data, metadata)
+        _reset(self._model, self._data)  # the keyframe also has activations, and controls that the policy does not give
+        for joint, position in metadata["default_pose"].items():
+            self._data.joint(joint).qpos[:] = position
+        mujoco.mj_forward(self._model, self._data)
         self._drives = SimulatedDrives(self._model, self._data, metadata)
         if self._model.nhistory:
             self._data.time = 0.0  # from which MuJoCo dates the past
@@ -237,13 +240,6 @@ def load_model(simulation: Simulation) -> mujoco.MjModel:
     model.geom_friction[:, 0] *= simulation.friction
     mujoco.mj_setConst(model, mujoco.MjData(model))
     return model
-
-
-def _start(model: mujoco.MjModel, data: mujoco.MjData, metadata: dict[str, Any]) -> None:
-    _reset(model, data)  # the keyframe also has activations, and controls that the policy does not give
-    for joint, position in metadata["default_pose"].items():
-        data.joint(joint).qpos[:] = position
-    mujoco.mj_forward(model, data)
 
 
 def _reset(model: mujoco.MjModel, data: mujoco.MjData) -> None:

@@ -37,10 +37,12 @@ class Recorder:
         self._source = qpos[world]
         self._stride = max(1, round(1 / (FPS * step_dt)))
         self._fps = 1 / (step_dt * self._stride)
-        self._frames = self._allocate(self._source, max(2, round(length_s * self._fps)))
+        self._frames = self._source.new_zeros(max(2, round(length_s * self._fps)), *self._source.shape)
         self._ghosts = torch.zeros_like(self._frames)
         self._seen = {stream: image[world] for stream, image in (images or {}).items()}
-        self._images = {stream: self._allocate(image, len(self._frames)) for stream, image in self._seen.items()}
+        self._images = {
+            stream: image.new_zeros(len(self._frames), *image.shape) for stream, image in self._seen.items()
+        }
         self._steps: int | None = None
         self._iteration = 0
 
@@ -83,10 +85,6 @@ class Recorder:
             ghost=None if self._ghost is None else self._ghosts[:count].cpu().numpy().astype(np.float32),
             images={stream: frames[:count].cpu().numpy().copy() for stream, frames in self._images.items()},
         )
-
-    @staticmethod
-    def _allocate(row: torch.Tensor, count: int) -> torch.Tensor:
-        return torch.zeros(count, *row.shape, dtype=row.dtype, device=row.device)
 
 
 def make_recorder(env: Env, length_s: float) -> Recorder:

@@ -63,13 +63,7 @@ class TaskVectorEnv(VectorEnv):
         autoreset_mode: Autoreset = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
     ) -> None:
-        """Build the worlds.
-
-        Args:
-            groups: Observation groups: one by its name, which is observed as an array, or several, as a dictionary.
-            output: numpy: arrays on the CPU. torch: tensors on the device of the worlds.
-            autoreset_mode: SAME_STEP or NEXT_STEP, or their values "SameStep" and "NextStep".
-            render_mode: rgb_array: `render` returns a picture of each world. None: there is no `render`.
+        """Build the worlds with a seed; the options are those of `mjtrain.make_vec`.
 
         Raises:
             RequestError: The group, the output or the mode does not exist.

@@ -1,5 +1,6 @@
 """Export of a run's policy: as files for a robot, and as a bundle with weights, robot, settings and a card."""
 
+import json
 import shutil
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -62,7 +63,7 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
     written, and a RuntimeError is raised.
     """
     from mjtrain.evaluation.export import networks
-    from mjtrain.evaluation.export.metadata import describe_policy, list_image_inputs, to_text
+    from mjtrain.evaluation.export.metadata import describe_policy, list_image_inputs
     from mjtrain.evaluation.playing.player import Player
     from mjtrain.sim.robots.robot import save_model
 
@@ -80,7 +81,7 @@ def export_policy(context: RankContext, run: TrainedRun, out: Path, num_observat
         metadata = describe_policy(run, player.env, player.policy)
         networks.write_onnx(player.policy, partial / ONNX, metadata)
         networks.write_torchscript(player.policy, partial / TORCHSCRIPT)
-        (partial / METADATA).write_text(to_text(metadata) + "\n")
+        (partial / METADATA).write_text(json.dumps(metadata, indent=2) + "\n")
         if isinstance(run.env, EnvConfig):
             save_model(run.env, partial / MODEL)
         observations, actions = networks.record_observations(player, num_observations)

@@ -1,6 +1,5 @@
 """Metadata of an exported policy: the meaning of its inputs and outputs."""
 
-import json
 import os
 import re
 from importlib.metadata import version
@@ -96,11 +95,6 @@ def describe_actions(env: Env) -> list[dict[str, Any]]:
             del rows[-1]["base"], rows[-1]["base_params"]
             rows[-1]["offset"] = layout.default_ctrl[entry["ctrl_index"]].item()
     return rows
-
-
-def to_text(metadata: dict[str, Any]) -> str:
-    """Write metadata as JSON."""
-    return json.dumps(metadata, indent=2)
 
 
 def list_image_inputs(policy: Policy) -> list[str]:

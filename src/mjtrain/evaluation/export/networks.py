@@ -1,5 +1,6 @@
 """Write a policy's network and observation normaliser as ONNX and TorchScript, and compare files with the policy."""
 
+import json
 import logging
 import warnings
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import torch
 from mjtrain.deployment.policy import KEY
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export.field_keys import FieldView, make_field_keys
-from mjtrain.evaluation.export.metadata import list_image_inputs, to_text
+from mjtrain.evaluation.export.metadata import list_image_inputs
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.learning.learner import Policy
 from mjtrain.mdp.reference import reference_of
@@ -43,7 +44,7 @@ def write_onnx(policy: Policy, path: Path, metadata: dict[str, Any]) -> None:
     batches = tuple({0: torch.export.Dim("batch")} for _ in examples)
     shapes = (batches,) if list_image_inputs(policy) else batches  # one argument, *inputs
     keys = make_field_keys(metadata)[0] if "actions" in metadata else {}
-    _write(policy.to_onnx_module(), examples, [OUTPUT], shapes, path, {KEY: to_text(metadata), **keys})
+    _write(policy.to_onnx_module(), examples, [OUTPUT], shapes, path, {KEY: json.dumps(metadata, indent=2), **keys})
 
 
 def write_onnx_with_motion(
@@ -56,7 +57,7 @@ def write_onnx_with_motion(
     """
     module = _WithMotion(policy.to_onnx_module(), view, list(reference.values()))
     examples = {"obs": torch.zeros(1, len(view.inputs)), "time_step": torch.zeros(1, 1)}
-    properties = {KEY: to_text(metadata), **make_field_keys(view.described)[0]}
+    properties = {KEY: json.dumps(metadata, indent=2), **make_field_keys(view.described)[0]}
     _write(module, examples, [OUTPUT, *reference], None, path, properties)
 
 

@@ -272,9 +272,7 @@ def _texture(model: mujoco.MjModel, geom: int) -> np.ndarray | None:
     row = int(model.mat_texid[material, mujoco.mjtTextureRole.mjTEXROLE_RGB]) if material >= 0 else -1
     if row < 0 or model.tex_nchannel[row] < 3:
         return None
-    shape = int(model.tex_height[row]), int(model.tex_width[row]), int(model.tex_nchannel[row])
-    begin = int(model.tex_adr[row])
-    return model.tex_data[begin : begin + np.prod(shape)].reshape(shape)[..., :3] / 255.0
+    return model.tex(row).data[..., :3] / 255.0
 
 
 def _checker(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
