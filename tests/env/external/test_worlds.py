@@ -20,7 +20,7 @@ from mjtrain.cli.parsing import add_named_parts
 from mjtrain.config import AgentConfig, GymnasiumConfig, TaskConfig, VecEnvConfig
 from mjtrain.env.catalog import folder_name, is_same_task, load_task
 from mjtrain.env.external.env import ForeignEnv, make_foreign_env
-from mjtrain.learning.divergence import check_losses, find_broken_terms, find_large_terms
+from mjtrain.learning.divergence import check_losses, check_rollout, find_broken_terms, find_large_terms
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.preflight.network_check import check_agent, check_before_training
@@ -333,14 +333,82 @@ def test_actions_stay_within_the_bounds(low: list, high: list, whole: bool, acti
     assert rewards.tolist() == pytest.approx([sum(sent)] * 2)
 
 
+class Faulty(gymnasium.Env):
+    """Has one fault."""
+
+    action_space = Box(-1.0, 1.0, (1,))
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        size = 0 if fault == "observes nothing" else 2
+        self.seen: Any = np.zeros(size, np.float32)
+        self.observation_space: Any = Box(-1.0, 1.0, (size,))
+        if fault == "takes nothing":
+            self.action_space = Box(-1.0, 1.0, (0,))
+        if fault == "groups by number":
+            self.seen, self.observation_space = {7: self.seen}, gymnasium.spaces.Dict({7: self.observation_space})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        if self.fault == "does not begin":
+            raise KeyError("battery")
+        return self.seen, {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict]:
+        rewards = {"rewards with a word": "much", "rewards without end": math.inf}
+        return self.seen.copy(), rewards.get(self.fault, 0.0), False, False, {}
+
+
+gymnasium.register("mjtrain-tests/Faulty-v0", entry_point=Faulty)
+
+
+@pytest.mark.filterwarnings("ignore:.*The reward returned by")
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("observes nothing", "--agent.obs-groups.actor observation: the network reads nothing, because what is"),
+        (
+            "takes nothing",
+            "gymnasium:mjtrain-tests/Faulty-v0: its actions are empty; a policy gives at least one number",
+        ),
+        ("does not begin", "gymnasium:mjtrain-tests/Faulty-v0: KeyError: 'battery' (test_worlds.py, line "),
+        ("rewards with a word", "gymnasium:mjtrain-tests/Faulty-v0: ValueError: could not convert string to float"),
+        ("groups by number", "--agent.obs-groups.actor observation: the environment observes 7"),
+    ],
+)
+def test_faults_of_an_environment_are_one_line_before_the_training(fault: str, words: str) -> None:
+    agent = load_task("gymnasium:Pendulum-v1").agent
+    with pytest.raises(RequestError) as caught:
+        check_before_training(GymnasiumConfig(id="mjtrain-tests/Faulty-v0", kwargs={"fault": fault}), agent, 2)
+    assert str(caught.value).startswith(words)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reward_that_is_not_finite_is_named() -> None:
+    """Not by a flag, which external environments do not have."""
+    env = make(GymnasiumConfig(id="mjtrain-tests/Faulty-v0", kwargs={"fault": "rewards without end"}))
+    _, rewards, _, _ = env.step(torch.zeros(3, 1))
+    with pytest.raises(FloatingPointError) as caught:
+        check_rollout({"rewards": rewards}, 2, env, lambda: {})
+    words = "rewards are not finite in iteration 2: the reward of gymnasium:mjtrain-tests/Faulty-v0 is not finite"
+    assert str(caught.value) == words
+
+
+def test_groups_by_number_can_be_chosen() -> None:
+    agent = replace(load_task("gymnasium:Pendulum-v1").agent, obs_groups={"actor": ("7",), "critic": ("7",)})
+    config = GymnasiumConfig(id="mjtrain-tests/Faulty-v0", kwargs={"fault": "groups by number"})
+    check_before_training(config, agent, 2)
+
+
 def test_very_large_observations_are_named() -> None:
     env = make(VecEnvConfig(make=point_mass))
     rollout = {name: torch.zeros(5, *seen.shape) for name, seen in env.observe().items()}
     assert find_large_terms(env, rollout) == []
     rollout["critic"][2, 1, 3] = -1e20
-    assert find_large_terms(env, rollout) == ["--env.observations.critic (1e+20)"]
+    assert find_large_terms(env, rollout) == [f"observation group critic of {env.config.label} (1e+20)"]
     losses = {"value": float("nan")}
-    with pytest.raises(FloatingPointError, match=r"iteration 3: --env\.observations\.critic \(1e\+20\) is too large"):
+    with pytest.raises(
+        FloatingPointError, match=r"iteration 3: observation group critic of .*:point_mass \(1e\+20\) is too"
+    ):
         check_losses(losses, 3, env, lambda: rollout)
 
 
@@ -349,7 +417,7 @@ def test_observations_that_are_not_finite_are_named() -> None:
     rollout = {name: torch.zeros(5, *seen.shape) for name, seen in env.observe().items()}
     assert find_broken_terms(env, rollout) == []
     rollout["critic"][2, 1, 3] = torch.nan
-    assert find_broken_terms(env, rollout) == ["--env.observations.critic"]
+    assert find_broken_terms(env, rollout) == [f"observation group critic of {env.config.label}"]
 
 
 def test_keyword_arguments_are_flags() -> None:

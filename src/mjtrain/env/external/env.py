@@ -146,6 +146,8 @@ def make_foreign_env(
         if worlds.num_envs != num_envs:
             made = f"made {worlds.num_envs} environments"
             raise RequestError(f"{config.label}: {made}; {num_envs} were asked for (num_envs)")
+        if worlds.num_actions < 1:
+            raise RequestError(f"{config.label}: its actions are empty; a policy gives at least one number")
         return ForeignEnv(config, worlds, config.label)
 
 

@@ -127,7 +127,7 @@ class GymnasiumWorlds(ForeignWorlds):
 
     def _group(self, observations: Any) -> dict[str, torch.Tensor]:
         groups = observations if isinstance(observations, dict) else {GROUP: observations}
-        return {name: self._tensor(values, torch.float32) for name, values in groups.items()}
+        return {str(name): self._tensor(values, torch.float32) for name, values in groups.items()}
 
     def _tensor(self, values: Any, dtype: torch.dtype) -> torch.Tensor:
         """Return a copy, as some environments write their next results into the same memory."""

@@ -1,8 +1,11 @@
 """Whether the networks of an agent fit what the environment observes, also for external environments."""
 
 import math
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import (
@@ -17,7 +20,7 @@ from mjtrain.config import (
     ModelConfig,
     PpoConfig,
 )
-from mjtrain.runtime.errors import refuse, spaced
+from mjtrain.runtime.errors import RequestError, refuse, spaced, summarise
 from mjtrain.training.preflight.config_check import find_missing_groups
 
 if TYPE_CHECKING:
@@ -122,12 +125,17 @@ def check_before_training(config: ForeignConfig, agent: AgentConfig, num_envs: i
 
     from mjtrain.env.external.env import make_foreign_env
 
-    env = make_foreign_env(replace(config, vectorization="sync"), 2, "cpu", seed=0)
     try:
-        check_agent(env, agent, num_envs)
-        env.step(torch.zeros(env.num_envs, env.num_actions))
-    finally:
-        env.close()
+        env = make_foreign_env(replace(config, vectorization="sync"), 2, "cpu", seed=0)
+        with closing(env):
+            check_agent(env, agent, num_envs)
+            env.step(torch.zeros(env.num_envs, env.num_actions))
+    except RequestError:
+        raise
+    except Exception as error:  # of the environment's own code
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}, line {frame.lineno}" + (f": {frame.line}" if frame.line else "")
+        raise RequestError(f"{config.label}: {' '.join(summarise(error).split())} ({place})") from error
 
 
 def _find_shift_problems(agent: AgentConfig, shift: int, shapes: Mapping[str, Shape]) -> Iterator[str]:
@@ -160,6 +168,8 @@ def _find_list_problem(name: str, listed: Sequence[str] | None, groups: Mapping[
     flag = f"--agent.obs-groups.{name}"
     if listed is not None and not listed:
         return f"{flag} (none): the network reads nothing; give at least one group"
+    if groups and not any(math.prod(shape) for shape in groups.values()):
+        return f"{flag} {' '.join(groups)}: the network reads nothing, because what is observed there is empty"
     repeated = [group for group in _images(groups) if listed is not None and listed.count(group) > 1]
     return f"{flag} {' '.join(listed or ())}: {repeated[0]} is repeated; give it once" if repeated else None
 
