@@ -141,6 +141,8 @@ def test_some_worlds_can_be_reset(env: TaskVectorEnv) -> None:
         env.reset(options={"reset_mask": mask[:3]})
     with pytest.raises(RequestError, match="a seed is for all worlds"):
         env.reset(seed=1, options={"reset_mask": mask})
+    with pytest.raises(RequestError, match="reset: options has 'reset_masks'; the only option is 'reset_mask'"):
+        env.reset(options={"reset_masks": mask})
     with pytest.raises(RequestError, match="reset_mask: cannot be read as a tensor"):
         env.reset(options={"reset_mask": "all"})
     with pytest.raises(RequestError, match=f"seed {2**63}: must be at most"):

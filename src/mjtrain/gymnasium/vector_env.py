@@ -107,7 +107,8 @@ class TaskVectorEnv(VectorEnv):
             options: reset_mask, a boolean array of shape (num_envs,): only these worlds begin a new episode.
 
         Raises:
-            RequestError: A seed and a mask are given, the mask has another shape, or the seed is not a seed.
+            RequestError: A seed and a mask are given, the mask has another shape, the seed is not a seed, or there are
+                other options.
         """
         self._check_open("reset")
         if seed is not None:
@@ -118,6 +119,8 @@ class TaskVectorEnv(VectorEnv):
         super().reset(seed=seed)
         if not isinstance(options, Mapping | None):
             raise RequestError(f"reset: options are {options!r}; give a dictionary, such as {{'reset_mask': …}}")
+        if unknown := (options or {}).keys() - {"reset_mask"}:
+            raise RequestError(f"reset: options has {', '.join(map(repr, unknown))}; the only option is 'reset_mask'")
         everywhere = torch.ones_like(self._ended)
         mask = (options or {}).get("reset_mask")
         if seed is not None:
