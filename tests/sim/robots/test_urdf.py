@@ -250,6 +250,18 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
         ),
         (LEG.replace("</robot>", '<link name="world"/></robot>'), {}, "2 root links, base and world; join"),
         (CIRCLE, {}, "hopper: needs a revolute, continuous or prismatic joint that mimics no other"),
+        (f'<?xml version="1.0" encoding="klingon"?>{LEG.strip()}', {}, r"hopper\.urdf: is not XML \(unknown encoding"),
+        (
+            LEG.replace('<mass value="4"/>', '<mass value="inf"/>'),
+            {},
+            "link base has value 'inf' in its <mass>; give num",
+        ),
+        (
+            LEG.replace('"shank"', '"${side}_shank"'),
+            {},
+            r"has xacro expressions \(\$\{side\}_shank\); expand them first",
+        ),
+        (LEG.replace('"shank"', '""'), {}, r"hopper\.urdf: has a link with an empty name; give it one"),
     ],
     ids=[
         "unreadable",
@@ -278,6 +290,10 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
         "roots",
         "loose-world",
         "circle",
+        "encoding",
+        "infinite",
+        "expression-in-name",
+        "no-name",
     ],
 )
 def test_what_cannot_be_imported_is_one_line(text: str, options: dict, words: str, tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str], list[st
     except ValueError as error:
         words = _name_owner(" ".join(str(error).split()), text)
         values = (value for element in root.iter() for value in element.attrib.values())
-        if left := [value for value in values if "${" in value or "$(" in value]:
-            words = f"has xacro expressions ({left[0]}); expand them first: xacro {file.name} > robot.urdf"
+        if left := [value for value in values if _has_expression(value)]:
+            words = _refuse_xacro(file, f"expressions ({left[0]})")
         raise RequestError(f"{file}: {words}") from error
     notes += _settle_joints(root, spec)
     children = {child.get("link") for child in root.findall("joint/child")}
@@ -86,7 +86,7 @@ def _parse(file: Path, *, any_kind: bool = False) -> ET.Element:
         root = ET.parse(file).getroot()
     except OSError as error:
         raise RequestError(f"{file}: {error.strerror}") from error
-    except (ET.ParseError, ValueError) as error:
+    except (ET.ParseError, ValueError, LookupError) as error:  # of an unknown encoding, too
         if any_kind and file.suffix == ".xml":  # MuJoCo reads MJCF that is not well-formed
             return ET.Element("mujoco")
         raise RequestError(f"{file}: is not XML ({error})") from error
@@ -95,8 +95,16 @@ def _parse(file: Path, *, any_kind: bool = False) -> ET.Element:
     if root.tag != "robot":
         raise RequestError(f"{file}: is not a URDF, because its root is <{root.tag}> and not <robot>")
     if any("xacro" in element.tag for element in root.iter() if isinstance(element.tag, str)):
-        raise RequestError(f"{file}: has xacro macros; expand them first: xacro {file.name} > robot.urdf")
+        raise RequestError(f"{file}: {_refuse_xacro(file, 'macros')}")
     return root
+
+
+def _has_expression(value: str) -> bool:
+    return "${" in value or "$(" in value
+
+
+def _refuse_xacro(file: Path, what: str) -> str:
+    return f"has xacro {what}; expand them first: xacro {file.name} > robot.urdf"
 
 
 def _put_on_world(root: ET.Element) -> Iterator[str]:
@@ -223,16 +231,20 @@ def _count_equal_ends(first: Path, second: Path) -> int:
 
 
 def _check_text(file: Path, root: ET.Element) -> None:
-    """Refuse numbers that are not numbers, names that are given twice, and negative damping."""
+    """Refuse numbers that are not finite, names that are given twice or are not names, and negative damping."""
     moving = [joint for joint in root.findall("joint") if joint.get("type") != "fixed"]  # MuJoCo drops fixed ones
     for tag, elements in (("link", root.findall("link")), ("joint", moving)):
         for name, times in Counter(element.get("name") for element in elements).items():
             if name and times > 1:
                 raise RequestError(f"{file}: has {times} {tag}s with the name '{name}'; rename them")
+            if name == "":
+                raise RequestError(f"{file}: has a {tag} with an empty name; give it one")
+            if name and _has_expression(name):
+                raise RequestError(f"{file}: {_refuse_xacro(file, f'expressions ({name})')}")
     for owner in (*root.findall("link"), *root.findall("joint")):
         for element in (element for element in owner.iter() if element.tag in _MEASURED):
             for attribute, value in element.attrib.items():
-                if attribute not in ("filename", "joint") and re.search(r"\bnan\b", value, re.IGNORECASE):
+                if attribute not in ("filename", "joint") and re.search(r"\b(nan|inf(inity)?)\b", value, re.I):
                     raise RequestError(
                         f"{file}: {owner.tag} {owner.get('name')} has {attribute} '{value}' in its <{element.tag}>; "
                         "give numbers"
