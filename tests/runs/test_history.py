@@ -310,6 +310,16 @@ def test_runs_are_listed_newest_first_and_by_task(tmp_path: Path) -> None:
     assert list_runs(tmp_path, "Arm-Reach") == []
 
 
+def test_a_run_whose_metrics_cannot_be_opened_is_not_one_without_iterations(tmp_path: Path) -> None:
+    run_dir = record_run(tmp_path, rows(3), checkpoints=(2,))
+    (run_dir / "metrics.jsonl").rename(run_dir / "kept.jsonl")
+    assert [run.state for run in list_runs(tmp_path)] == ["killed"]
+    (run_dir / "metrics.jsonl").mkdir()
+    (found,) = list_runs(tmp_path)
+    assert found.state == "unreadable"
+    assert found.detail == f"OSError: [Errno 22] not a regular file: '{run_dir}/metrics.jsonl'"
+
+
 def test_long_metrics_are_read_from_their_end(tmp_path: Path) -> None:
     filler = [{"iteration": at, "mean_reward": 1.0, "text": "x" * 1000} for at in range(1, 500)]
     assert summarise_run(record_run(tmp_path, [*filler, STOPPED])).iterations == 499

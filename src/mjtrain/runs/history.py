@@ -5,6 +5,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -264,6 +265,8 @@ def list_runs(log_root: Path, task: str | None = None) -> list[RunSummary]:
 def _try_to_summarise(run_dir: Path) -> RunSummary:
     """Summarise a run; whatever its files hold, the others are listed."""
     try:
+        with suppress(FileNotFoundError):
+            open_regular(run_dir / METRICS_FILE).close()  # or iterations that cannot be read would look like none
         return summarise_run(run_dir)
     except Exception as error:
         task, started = run_dir.parent.name, _show_start(run_dir)

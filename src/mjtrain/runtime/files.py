@@ -246,11 +246,11 @@ def read_regular(path: Path, limit: int | None = None) -> bytes:
 
 def open_regular(path: Path) -> IO[bytes]:
     """Open a file for reading; see `read_regular`."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", closefd=True)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # an error of fdopen would not name a folder
+        os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 def _fill(descriptor: int) -> None:
