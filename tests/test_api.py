@@ -294,9 +294,11 @@ def test_paths_numbers_of_numpy_and_devices_of_torch_are_taken(tmp_path: Path) -
     agent = replace(load_task("Cartpole-Balance").agent, num_steps_per_env=np.int64(8))
     options: dict[str, Any] = {"agent": agent, "logger": "none", "log_root": tmp_path, "launch": CPU}
     first = mjtrain.train("Cartpole-Balance", num_envs=np.int64(3), max_iterations=1, **options)
-    resumed = mjtrain.train("Cartpole-Balance", num_envs=3, max_iterations=np.int32(2), resume=first.run_dir, **options)
+    resumed = mjtrain.train("Cartpole-Balance", num_envs=3, max_iterations=np.int32(2), resume=first, **options)
     assert resumed.run_dir == first.run_dir
-    np.testing.assert_array_equal(mjtrain.Run(first.run_dir).metrics["env_steps_total"], [24, 48])
+    opened = mjtrain.Run(first.run_dir)
+    mjtrain.train("Cartpole-Balance", num_envs=3, max_iterations=3, resume=opened, **options)
+    np.testing.assert_array_equal(opened.metrics["env_steps_total"], [24, 48, 72])
     seven: Any = IntEnum("Seeds", {"SEVEN": 7}).SEVEN  # pyright: ignore[reportAttributeAccessIssue]
     numbers: dict[str, Any] = {"episodes": np.int64(2), "num_envs": np.int32(2), "seed": seven}
     played = mjtrain.play(resumed, num_threads=1, **numbers)

@@ -483,10 +483,15 @@ def _is_trusted(run: Any, trust: bool) -> bool:
 
 
 def _place(run: "AnyRun") -> str:
-    place = run if isinstance(run, str | Path) else getattr(run, "run_dir", None) or getattr(run, "path", None)
+    place = run if isinstance(run, str | Path) else _directory_of(run)
     if place is None:
         raise RequestError(f"run: is {show(run)}; give a run directory, a Run, what train returned, or a task's name")
     return str(place)
+
+
+def _directory_of(value: Any) -> Path | None:
+    """Return the directory of a `Run` or of what `train` returned; None of anything else."""
+    return getattr(value, "run_dir", None) or getattr(value, "path", None)
 
 
 def _with_play_options(options: dict[str, Any]) -> PlayConfig:
@@ -502,12 +507,13 @@ def _with_play_options(options: dict[str, Any]) -> PlayConfig:
 
 
 def _to_plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return paths as strings, and enumerations and numbers of numpy as plain values, which files of runs need."""
+    """Return paths and runs as strings, and enumerations and numbers of numpy as plain values, which files need."""
 
     def is_plain(value: Any) -> bool:
         return not isinstance(value, Path | Enum) and not (isinstance(value, Number) and hasattr(value, "tolist"))
 
-    return {name: value if is_plain(value) else to_plain(value) for name, value in options.items()}
+    places = {name: _directory_of(value) or value for name, value in options.items()}
+    return {name: value if is_plain(value) else to_plain(value) for name, value in places.items()}
 
 
 def print_notices(run: "TrainedRun") -> None:
