@@ -163,6 +163,7 @@ def test_an_end_with_triton_is_silent() -> None:
             "push: --license: is for runs, and pretrained:Cartpole-Balance is a bundle, which is copied as it is",
         ),
         (["pull", "nowhere.zip"], "pull: nowhere.zip: no such file"),
+        (["pull", "nowhere.zip", "--out", "here"], "pull: unknown flag --out"),
         (["pull", "pretrained:Cartpole-Balance", f"{__file__}/a"], f"pull: {__file__}/a: cannot be written"),
         (["push", "pretrained:Cartpole-Balance", f"{__file__}/a"], f"push: {__file__}/a: cannot be written"),
         (["push", "pretrained:Cartpole-Balance", f"{__file__}/a.zip"], f"push: {__file__}/a.zip: cannot be written"),

@@ -22,7 +22,7 @@ class Options:
 def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1 if it failed, or 2 if the request was wrong."""
     words = [word for word in argv if not word.startswith("-")]
-    args = argv[len(words) :] if words else ["--help"]
+    args = [word for word in argv if word.startswith("-")] if words else ["--help"]
     parse(Options, args, prog="pull SOURCE [DIR]", description=Options.__doc__)
     if len(words) > 2:
         raise RequestError(f"{words[2]}: give a source and a folder, as in pull SOURCE [DIR]")
