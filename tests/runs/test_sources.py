@@ -268,3 +268,45 @@ def test_code_is_that_of_the_task_and_not_of_installed_packages(
     (line,) = list_code_changes(tmp_path / "run", files)
     assert line.startswith(f"code: {package / 'shapes.py'} is not what the run was trained with")
     assert list_code_changes(tmp_path / "older_run", files) == []
+
+
+LOADED = """
+from typing import TYPE_CHECKING
+import typing
+if TYPE_CHECKING:
+    from . import checked
+else:
+    from . import unchecked
+if typing.TYPE_CHECKING:
+    from . import checked
+if __name__ == "__main__":
+    from . import launched
+if True:
+    from . import chosen
+try:
+    from . import tried
+except ImportError:
+    from . import missed
+class Sizes:
+    from . import attribute
+def reach(env):
+    from . import late
+"""
+
+
+def test_code_below_a_condition_is_followed_if_it_runs_as_a_module_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "conditions_of_mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "terms.py").write_text(LOADED)
+    names = ["checked", "unchecked", "launched", "chosen", "tried", "missed", "attribute", "late"]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in names:
+        (package / f"{name}.py").write_text("")
+        importlib.import_module(f"conditions_of_mine.{name}")  # as another task may have done on one of the hosts
+    terms = importlib.import_module("conditions_of_mine.terms")
+    env = replace(load_task("Cartpole-Balance").env, rewards={"x": RewardTerm(func=terms.reach, weight=1.0)})
+    found = {Path(path).stem for path in list_term_code(env).values() if Path(path).parent == package}
+    assert found == {"__init__", "terms", "unchecked", "chosen", "tried", "missed", "attribute"}
