@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -430,6 +431,35 @@ def test_hosts_of_a_job_may_differ_in_what_rank_0_decides(tmp_path: Path) -> Non
     assert describe(**places) == describe()
     other = describe(stop_when=("mean_reward > 1",))
     assert find_other_line(other, describe(), "rank 0") is not None
+
+
+def test_hosts_that_resume_a_run_have_the_same_robot(tmp_path: Path) -> None:
+    """With what its file includes; the run's copy counts where the file is missing."""
+    task = load_task("Cartpole-Balance")
+    content = Path(task.env.robot.file).read_text()
+
+    def change(folder: str, text: str = content) -> mjtrain.TaskConfig:
+        robot, part = tmp_path / folder / "robot.xml", tmp_path / folder / "part.xml"
+        robot.parent.mkdir()
+        robot.write_text('<mujoco><include file="part.xml"/></mujoco>')
+        part.write_text(text)
+        return replace(task, env=replace(task.env, robot=replace(task.env.robot, file=str(robot))))
+
+    def describe(task: mjtrain.TaskConfig, resume: str | None = None) -> str:
+        config = make_train_config(task, num_envs=4, max_iterations=9, log_root=str(tmp_path), resume=resume)
+        return api._describe_for_others(resolve_training(config, CPU))
+
+    first, same, other, missing = (
+        change("a"),
+        change("b"),
+        change("c", content.replace('mass="1"', 'mass="2"', 1)),
+        change("d"),
+    )
+    run = str(mjtrain.train(first, num_envs=4, max_iterations=1, log_root=tmp_path, launch=CPU).run_dir)
+    shutil.rmtree(tmp_path / "d")
+    assert describe(same, run) == describe(first, run) == describe(first) == describe(missing, run)
+    difference = find_other_line(describe(other, run), describe(first, run), "node 0")
+    assert "a robot whose files have the digest" in str(difference)
 
 
 def test_what_only_one_host_lists_is_named() -> None:

@@ -32,8 +32,8 @@ from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.history import recorded_task
 from mjtrain.runs.motion_places import resolve_motions
-from mjtrain.runs.resume import requeue_when_stopped
-from mjtrain.runs.robot import digest_robot
+from mjtrain.runs.resume import find_resumed_here, requeue_when_stopped
+from mjtrain.runs.robot import choose_robot, digest_robot
 from mjtrain.runs.sources import list_term_code, measure, replace_data, with_digests
 from mjtrain.runs.teacher import find_missing_teacher
 from mjtrain.runs.trained_run import keep_functions
@@ -209,8 +209,11 @@ def _describe_for_others(request: TrainRequest) -> str:
         agent = replace(agent, algorithm=replace(algorithm, teacher_run=place))
     run = {key: value for key, value in to_plain(request.config.run).items() if not key.startswith(_MAY_DIFFER)}
     env, robot = with_digests(request.params["env"]), request.config.env.robot
-    # A resumed run has a copy, which only some hosts may need.
-    if robot is not None and request.config.run.resume is None and (digest := digest_robot(robot)):
+    resumed = find_resumed_here(request.config)
+    if resumed is not None:
+        with suppress(RequestError):  # said later, by what opens the run
+            robot, _ = choose_robot(resumed, robot)  # the run has a copy, which only some hosts may need
+    if robot is not None and (digest := digest_robot(robot)):
         env["robot"]["file"] = f"a robot whose files have the digest {digest[:12]}"
     same = {**request.params, "env": env, "agent": to_plain(agent), "run": run, "motions": motions}
     files = list_term_code(request.config.env, task_file(request.config.task))
