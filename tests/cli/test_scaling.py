@@ -10,6 +10,7 @@ import pytest
 
 from mjtrain.cli.scaling import main
 from mjtrain.runs.run import Rows, parse_metrics
+from mjtrain.runtime import files
 from mjtrain.runtime.processes import list_descendants
 from mjtrain.tools.scaling import _summarise
 from support.commands import BIN, run, start
@@ -56,6 +57,28 @@ def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
     seeds = {path.read_text().count("seed: 4\n") for path in tmp_path.rglob("launch.yaml")}
     assert 0 not in seeds
+
+
+def test_a_full_disk_costs_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The trainings are done by then: the table is printed, and the error is one line."""
+    files.full.add(tmp_path / "scaling.json")
+    sizes = ["--ranks", "1", "--mode", "weak", "--num-envs", "4", "--max-iterations", "2", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit) as stop:
+        main(["Cartpole-Balance", *sizes])
+    assert stop.value.code == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1].startswith("| weak | 1 | 4 |")
+    assert said.err == f"scaling: --out {tmp_path}: cannot be written (No space left on device)\n"
+
+
+def test_a_folder_in_the_place_of_a_result_is_refused_before_the_trainings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scaling.md").mkdir()
+    with pytest.raises(SystemExit) as stop:
+        main(["Cartpole-Balance", "--out", str(tmp_path)])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == f"scaling: --out {tmp_path}/scaling.md: is a folder; give a file\n"
 
 
 def _is_alive(pid: int) -> bool:

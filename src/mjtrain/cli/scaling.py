@@ -6,7 +6,8 @@ from pathlib import Path
 from mjtrain.cli.command import command, split_task
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
-from mjtrain.tools.scaling import ScalingOptions, ScalingStudy, run_study, write_results
+from mjtrain.runtime.files import check_writable, saying_where
+from mjtrain.tools.scaling import RESULT_FILES, ScalingOptions, ScalingStudy, make_table, run_study, write_results
 
 
 @command("scaling", prints_result=False)
@@ -25,7 +26,13 @@ def main(argv: list[str]) -> None:
 
     study = ScalingStudy(**vars(options), task=resolve_task_name(task), train_flags=tuple(train_flags))
     folder = _make_folder(options.out)
-    print(write_results(run_study(study), folder))
+    points = run_study(study)
+    table = make_table(points)
+    try:
+        with saying_where("--out", options.out):
+            write_results(points, table, folder)
+    finally:
+        print(table)
 
 
 def _make_folder(name: str) -> Path:
@@ -36,4 +43,6 @@ def _make_folder(name: str) -> Path:
             pass
     except OSError as error:
         raise RequestError(f"--out {name}: cannot be written ({error.strerror})") from error
+    for file in RESULT_FILES:
+        check_writable("--out", folder / file)
     return folder

@@ -28,6 +28,9 @@ _LEARNED = ("success/", "loss/")
 WARM_UP_ITERATIONS = 5
 """Iterations at the start of a run that are not counted: first allocations, kernels, caches."""
 
+RESULT_FILES = ("scaling.json", "scaling.md", "scaling.png")
+"""What is written into the folder, beside the runs."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingPoint:
@@ -126,23 +129,27 @@ def run_study(study: ScalingStudy) -> list[ScalingPoint]:
     return points
 
 
-def write_results(points: list[ScalingPoint], out_dir: Path) -> str:
-    """Write scaling.json, scaling.md and scaling.png, and return the table as Markdown."""
-    write_whole(out_dir / "scaling.json", json.dumps([asdict(point) for point in points], indent=2))
-    _plot(points, out_dir / "scaling.png")
+def make_table(points: list[ScalingPoint]) -> str:
+    """Return the table as Markdown."""
     header = (
         "| scaling | ranks | envs per rank | env steps/s | iteration, s | collect, s | learn, s | wait, s "
         "| efficiency |\n"
         "|---|---|---|---|---|---|---|---|---|\n"
     )
-    table = header + "\n".join(
+    return header + "\n".join(
         f"| {point.mode} | {point.num_ranks} | {point.num_envs_per_rank:,} | {point.env_steps_per_second:,.0f} "
         f"| {point.iteration_s:.3f} | {point.collect_s:.3f} | {point.learn_s:.3f} | {point.wait_s:.3f} "
         f"| {100 * point.efficiency:.0f} % |"
         for point in points
     )
-    write_whole(out_dir / "scaling.md", table + "\n")
-    return table
+
+
+def write_results(points: list[ScalingPoint], table: str, out_dir: Path) -> None:
+    """Write scaling.json, scaling.md with the table, and scaling.png."""
+    numbers, text, picture = (out_dir / name for name in RESULT_FILES)
+    write_whole(numbers, json.dumps([asdict(point) for point in points], indent=2))
+    write_whole(text, table + "\n")
+    _plot(points, picture)
 
 
 def _train(study: ScalingStudy, num_jobs: int, num_ranks: int, num_envs: int) -> list[Rows]:

@@ -89,13 +89,24 @@ def test_a_line_of_something_else_is_named(line: bytes, tmp_path: Path) -> None:
         open_study(tmp_path)
 
 
-def test_something_else_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "study.jsonl"
+def test_a_trial_with_a_record_of_something_else_is_named(tmp_path: Path) -> None:
+    open_study(tmp_path).ask().set_user_attr("causd", "x")
+    with pytest.raises(RequestError, match=r"--sweep-dir .*: its study.jsonl is damaged \(TypeError: .*'causd'\)"):
+        open_study(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["study.jsonl", "sweep.json", "sweep.png"])
+def test_something_else_in_the_place_of_a_file_is_named(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
     for make in (path.mkdir, lambda: os.mkfifo(path), lambda: path.symlink_to(path.name)):
         make()
-        with pytest.raises(RequestError, match=r"^--sweep-dir .*: its study.jsonl is not a regular file; remove it"):
+        with pytest.raises(RequestError, match=rf"^--sweep-dir .*: its {name} is not a regular file; remove it"):
             open_study(tmp_path)
         path.rename(tmp_path / "aside") if path.is_dir() else path.unlink()
+
+
+def test_a_journal_may_be_a_link(tmp_path: Path) -> None:
+    path = tmp_path / "study.jsonl"
     path.symlink_to(tmp_path / "elsewhere.jsonl")  # where the journal is to be written
     open_study(tmp_path)
     assert (tmp_path / "elsewhere.jsonl").read_text()

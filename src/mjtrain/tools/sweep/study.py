@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import is_something_else, lock, replacing
-from mjtrain.tools.sweep.plan import JOURNAL, PICTURE, REDUCTION_FACTOR, SweepPlan
+from mjtrain.tools.sweep.plan import JOURNAL, PICTURE, REDUCTION_FACTOR, SUMMARY, SweepPlan
 from mjtrain.tools.sweep.results import State, TrialResult
 from mjtrain.tools.sweep.space import Parameter, Value
 
@@ -168,15 +168,17 @@ class Study:
         self._plan = plan
         self._halving = _SuccessiveHalving(plan)
         path, identity = str(plan.folder / JOURNAL), plan.identity()
-        if is_something_else(plan.folder / JOURNAL):
-            raise RequestError(
-                f"--sweep-dir {plan.folder}: its {JOURNAL} is not a regular file; remove it, or give another folder"
-            )
+        for name in (JOURNAL, SUMMARY, PICTURE):
+            if is_something_else(plan.folder / name):
+                raise RequestError(
+                    f"--sweep-dir {plan.folder}: its {name} is not a regular file; remove it, or give another folder"
+                )
         try:
             storage = JournalStorage(JournalFileBackend(path, lock_obj=_KernelLock(path)))
             self._study = optuna.create_study(
                 storage=storage, study_name="sweep", direction=plan.direction, load_if_exists=True, pruner=self._halving
             )
+            self.results()
         except (ValueError, LookupError, TypeError, AttributeError) as error:  # a line that Optuna has not written
             raise RequestError(
                 f"--sweep-dir {plan.folder}: its {JOURNAL} is damaged ({type(error).__name__}: {error}); restore it "
