@@ -31,6 +31,9 @@ from mjtrain.runtime.files import open_regular, read_regular
 _HEAD_BYTES = 4096
 """How much is read of params/launch.yaml to see which task it is of."""
 
+_NAMING = timedelta(minutes=1)
+"""A run has its name this long before its start is recorded, at most."""
+
 State = Literal["running", "done", "stopped", "failed", "killed", "unknown", "unreadable"]
 
 ENDS: tuple[State, ...] = ("done", "stopped", "failed")
@@ -141,7 +144,7 @@ def find_start(run_dir: Path) -> float | None:
         recorded: Any = _read_head(file).get("started")
         try:
             started = recorded if isinstance(recorded, datetime) else datetime.fromisoformat(recorded)
-            starts.append(started.timestamp())
+            starts.append(started.astimezone().timestamp())  # which refuses what this time zone cannot show
         except (TypeError, ValueError, OverflowError):
             continue  # an earlier version recorded none
     if starts:
@@ -371,9 +374,10 @@ def _read_crash(run_dir: Path) -> str | None:
 
 
 def _show_start(run_dir: Path) -> str:
-    """Read when a run was started from its name, or else from its oldest file."""
-    named = name_time(run_dir)
-    return (named or datetime.fromtimestamp(_oldest_file(run_dir))).isoformat(timespec="seconds")
+    """Show when a run was started, in this host's time zone; the one in its name may be another host's."""
+    named, local = name_time(run_dir), datetime.fromtimestamp(find_start(run_dir) or _oldest_file(run_dir))
+    is_named = named is not None and abs(local - named) < _NAMING
+    return (named if is_named else local).isoformat(timespec="seconds")
 
 
 def _oldest_file(run_dir: Path) -> float:
