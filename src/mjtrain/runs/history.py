@@ -376,8 +376,8 @@ def _read_crash(run_dir: Path) -> str | None:
 def _show_start(run_dir: Path) -> str:
     """Show when a run was started, in this host's time zone; the one in its name may be another host's."""
     named, local = name_time(run_dir), datetime.fromtimestamp(find_start(run_dir) or _oldest_file(run_dir))
-    is_named = named is not None and abs(local - named) < _NAMING
-    return (named if is_named else local).isoformat(timespec="seconds")
+    shown = named if named is not None and abs(local - named) < _NAMING else local
+    return shown.isoformat(timespec="seconds")
 
 
 def _oldest_file(run_dir: Path) -> float:
