@@ -360,6 +360,22 @@ def test_check_robot_says_what_is_doubtful(tmp_path: Path, capsys: pytest.Captur
     assert "the base went from a height of 3.000 m" in said
 
 
+def test_check_robot_says_that_the_memory_of_a_file_is_too_small(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot = tmp_path / "ball.xml"
+    robot.write_text(
+        '<mujoco><size memory="1K"/><worldbody><geom type="plane" size="5 5 .1"/><body pos="0 0 .5"><freejoint/>'
+        '<geom size=".1"/><body pos="0 0 .3"><joint name="j"/><geom size=".05"/></body></body></worldbody>'
+        '<actuator><position joint="j" kp="10"/></actuator></mujoco>'
+    )
+    with pytest.raises(SystemExit):
+        check_robot([str(robot)])
+    said = capsys.readouterr().err
+    assert "MuJoCo stops: mj_stackAlloc: out of memory" in said
+    assert '(increase <size memory="..."/>)' in said
+
+
 def test_an_infinite_effort_is_no_limit(tmp_path: Path) -> None:
     model, notes = import_leg(tmp_path, LEG.replace('effort="20"', 'effort="inf"'))
     assert np.isfinite(model.actuator("hip").forcerange).all()

@@ -8,6 +8,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
+from mujoco import FatalError as FatalError
 
 from mjtrain.config import EnvConfig, RobotConfig, TerrainConfig
 from mjtrain.config.limits import find_type_problems

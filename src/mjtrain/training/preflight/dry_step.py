@@ -19,7 +19,7 @@ from mjtrain.runtime.errors import RequestError, refuse
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
 from mjtrain.sim.robots.layout import SensorKind
-from mjtrain.sim.robots.model import list_grounds
+from mjtrain.sim.robots.model import FatalError, list_grounds
 from mjtrain.sim.robots.plausibility import NUM_STARTS, Plausibility, Starts
 from mjtrain.training.preflight.term_guards import TermGuards, without_consequences
 from mjtrain.training.preflight.term_use import find_doubtful_terms, find_missing_ground, without_idle_rewards
@@ -91,6 +91,9 @@ def check_task(config: EnvConfig, mirrored: tuple[str, ...] = ()) -> TaskSize:
             if not problems:
                 if isinstance(error, TypeError) and str(error).startswith("--env."):  # of a result that varies
                     raise RequestError(str(error)) from error
+                if isinstance(error, FatalError):  # its memory is too small, say
+                    words = " ".join(str(error).split())
+                    raise RequestError(f"--env.robot {config.robot.label}: MuJoCo stops: {words}") from error
                 no_memory = isinstance(error, RuntimeError) and "allocate" in str(error)  # of torch or Warp
                 if no_memory or isinstance(error, MemoryError):
                     raise RequestError(
