@@ -299,6 +299,10 @@ def test_paths_numbers_of_numpy_and_devices_of_torch_are_taken(tmp_path: Path) -
     assert resumed.run_dir == first.run_dir
     opened = mjtrain.Run(first.run_dir)
     mjtrain.train("Cartpole-Balance", num_envs=3, max_iterations=3, resume=opened, **options)
+    loaded = mjtrain.train("Cartpole-Balance", num_envs=3, max_iterations=1, load=opened, **options)
+    assert loaded.run_dir != first.run_dir
+    with pytest.raises(RequestError, match="--log-root: is "):
+        mjtrain.train("Cartpole-Balance", **{**options, "log_root": first})
     np.testing.assert_array_equal(opened.metrics["env_steps_total"], [24, 48, 72])
     seven: Any = IntEnum("Seeds", {"SEVEN": 7}).SEVEN  # pyright: ignore[reportAttributeAccessIssue]
     numbers: dict[str, Any] = {"episodes": np.int64(2), "num_envs": np.int32(2), "seed": seven}

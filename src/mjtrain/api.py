@@ -67,6 +67,9 @@ _MOST_ENVS = 2**31 - 1
 _MAY_DIFFER = ("log_root", "run_name", "resume", "load", "teacher", "motion", "learner_config", "logger", "wandb_")
 """Prefixes of settings of a run that may differ between hosts: rank 0's are used, or what they name is compared."""
 
+_RUN_OPTIONS = ("resume", "load", "load_critic", "teacher")
+"""Settings of a run that name another run."""
+
 
 def train(task: str | Path | TaskConfig, *, launch: LaunchConfig | None = None, **options: Any) -> "TrainResult":
     """Train a policy.
@@ -515,8 +518,9 @@ def _to_plain_options(options: dict[str, Any]) -> dict[str, Any]:
     def is_plain(value: Any) -> bool:
         return not isinstance(value, Path | Enum) and not (isinstance(value, Number) and hasattr(value, "tolist"))
 
-    places = {name: _directory_of(value) or value for name, value in options.items()}
-    return {name: value if is_plain(value) else to_plain(value) for name, value in places.items()}
+    places = {name: _directory_of(options[name]) for name in options.keys() & _RUN_OPTIONS}
+    given = options | {name: place for name, place in places.items() if place is not None}
+    return {name: value if is_plain(value) else to_plain(value) for name, value in given.items()}
 
 
 def print_notices(run: "TrainedRun") -> None:

@@ -69,6 +69,7 @@ def test_a_full_disk_costs_no_result(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr()
     assert said.out.splitlines()[-1].startswith("| weak | 1 | 4 |")
     assert said.err == f"scaling: --out {tmp_path}: cannot be written (No space left on device)\n"
+    assert (tmp_path / "scaling.md").read_text().splitlines() == said.out.splitlines()[-3:]
 
 
 def test_a_folder_in_the_place_of_a_result_is_refused_before_the_trainings(
@@ -78,7 +79,9 @@ def test_a_folder_in_the_place_of_a_result_is_refused_before_the_trainings(
     with pytest.raises(SystemExit) as stop:
         main(["Cartpole-Balance", "--out", str(tmp_path)])
     assert stop.value.code == 2
-    assert capsys.readouterr().err == f"scaling: --out {tmp_path}/scaling.md: is a folder; give a file\n"
+    assert capsys.readouterr().err == (
+        f"scaling: --out {tmp_path}: its scaling.md is not a regular file; remove it, or give another folder\n"
+    )
 
 
 def _is_alive(pid: int) -> bool:

@@ -255,8 +255,11 @@ HOSTS = (
 
 
 def test_hosts_get_the_ranks_that_each_would_get_alone() -> None:
-    config = LaunchConfig(gpu_ids="all", hostnames=("a", "b"), interface="eth1", seed=7, copy_env=("X*",))
+    config = LaunchConfig(
+        gpu_ids="all", hostnames=("a", "b"), interface="eth1", seed=7, copy_env=("X*",), ssh_config_file="here"
+    )
     plan = resolve_plan(config, {}, 0, hosts=HOSTS)
+    assert (plan.copy_env, plan.ssh_config_file) == (("X*",), "here")
     assert (plan.mode, plan.backend, plan.world_size, plan.transport) == ("hosts", "nccl", 3, "ssh")
     assert [(r.rank, r.node_rank, r.local_rank, r.local_world_size, r.device, r.seed) for r in plan.ranks] == [
         (0, 0, 0, 2, "cuda:0", 7),

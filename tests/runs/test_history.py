@@ -322,15 +322,17 @@ def test_a_run_whose_metrics_cannot_be_opened_is_not_one_without_iterations(tmp_
 
 def test_starts_are_listed_in_one_time_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run is named by the clock of its host; one a second after its name has the time of the name."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "UTC-9")  # in Japan
-        time.tzset()
+    monkeypatch.setenv("TZ", "UTC-9")  # in Japan
+    time.tzset()
+    try:
         make_run(tmp_path / "a" / "2026-12-01_02-59-16", "a", started="2026-12-01T02:59:16.512+14:00")
         make_run(tmp_path / "a" / "2026-11-30_22-00-00", "a", started="2026-11-30T22:00:01.400+09:00")
         make_run(tmp_path / "a" / "2026-11-30_01-59-49", "a", started="2026-11-30T01:59:49.512-11:00")
         make_run(tmp_path / "a" / "2026-11-29_00-00-00", "a", started="9999-12-31T23:59:59-11:00")
         starts = [run.started for run in list_runs(tmp_path)]
-    time.tzset()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
     assert starts.pop() == "2026-11-29T00:00:00"  # its record is in the year 10000 here
     assert starts == ["2026-11-30T22:00:00", "2026-11-30T21:59:49", "2026-11-30T21:59:16"]
 

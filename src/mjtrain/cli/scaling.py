@@ -6,13 +6,16 @@ from pathlib import Path
 from mjtrain.cli.command import command, split_task
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import check_writable, saying_where
+from mjtrain.runtime.files import is_something_else, saying_where
 from mjtrain.tools.scaling import RESULT_FILES, ScalingOptions, ScalingStudy, make_table, run_study, write_results
 
 
 @command("scaling", prints_result=False)
 def main(argv: list[str]) -> None:
-    """Run the command; the process ends with status 0, 1 if a run failed, or 2 if the request was wrong."""
+    """Run the command.
+
+    The process ends with status 0, 1 if a run failed or the results cannot be written, or 2 if the request was wrong.
+    """
     task, args, train_flags = split_task(argv, "scaling TASK")
     options = parse(ScalingOptions, args, prog=f"scaling {task}", description=ScalingOptions.__doc__)
     if not options.ranks or min(options.ranks) < 1:
@@ -44,5 +47,6 @@ def _make_folder(name: str) -> Path:
     except OSError as error:
         raise RequestError(f"--out {name}: cannot be written ({error.strerror})") from error
     for file in RESULT_FILES:
-        check_writable("--out", folder / file)
+        if is_something_else(folder / file):
+            raise RequestError(f"--out {name}: its {file} is not a regular file; remove it, or give another folder")
     return folder

@@ -116,11 +116,11 @@ class TaskVectorEnv(VectorEnv):
                 raise RequestError(f"reset: seed {seed!r}: must be a whole number, at least 0")
             seed = index(seed)  # also of a number of numpy, which `make_vec` takes too
             check_seed("reset: seed", seed)  # before anything changes
-        super().reset(seed=seed)
         if not isinstance(options, Mapping | None):
             raise RequestError(f"reset: options are {options!r}; give a dictionary, such as {{'reset_mask': …}}")
-        if unknown := (options or {}).keys() - {"reset_mask"}:
-            raise RequestError(f"reset: options has {', '.join(map(repr, unknown))}; the only option is 'reset_mask'")
+        if unknown := [repr(name) for name in options or {} if name != "reset_mask"]:
+            raise RequestError(f"reset: options has {', '.join(unknown)}; the only option is 'reset_mask'")
+        super().reset(seed=seed)
         everywhere = torch.ones_like(self._ended)
         mask = (options or {}).get("reset_mask")
         if seed is not None:

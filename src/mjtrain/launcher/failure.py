@@ -209,7 +209,11 @@ def send_result(connection: HostConnection, result: RunResult) -> None:
 
 
 def read_result(message: dict[str, Any], body: bytes, *, trusted: bool) -> RunResult:
-    """Restore a result, or raise a ValueError; only the exception of a trusted sender may be unpickled later."""
+    """Restore a result; raises a ValueError if the data are not a valid result.
+
+    Args:
+        trusted: Whether the sender is the user's own process, so that its exceptions may be unpickled later.
+    """
     try:
         plain = message["failure"]
         result = RunResult(

@@ -26,7 +26,7 @@ def find_broken_terms(env: TaskEnv, observations: Mapping[str, torch.Tensor]) ->
         observations: The rollout by observation group. Shape (num_steps, num_envs, size), or
             (num_steps, num_envs, channels, height, width) of images. Groups that nothing read may be missing.
     """
-    broken = [_call(env, "rewards", name) for name in env.statistics.find_not_finite()]
+    broken = [_name_term(env, "rewards", name) for name in env.statistics.find_not_finite()]
     broken += [f"--env.commands.{name}" for name in env.config.commands if not env.command(name).isfinite().all()]
     return broken + [name for name, largest in _find_largest(env, observations).items() if not math.isfinite(largest)]
 
@@ -51,12 +51,12 @@ def _find_largest(env: TaskEnv, observations: Mapping[str, torch.Tensor]) -> dic
         columns = observations[group].movedim(2, 0).flatten(1).abs().amax(dim=1)
         begin = 0
         for name, width in env.observation_widths(group).items():
-            found[_call(env, "observations", group, name)] = float(columns[begin : begin + width].amax())
+            found[_name_term(env, "observations", group, name)] = float(columns[begin : begin + width].amax())
             begin += width
     return found
 
 
-def _call(env: TaskEnv, kind: str, *names: str) -> str:
+def _name_term(env: TaskEnv, kind: str, *names: str) -> str:
     """Return the flag of a term; external environments have rewards and observation groups without flags."""
     if isinstance(env.config, ForeignConfig):
         return f"{f'observation group {names[0]}' if kind == 'observations' else 'the reward'} of {env.config.label}"

@@ -32,7 +32,7 @@ _HEAD_BYTES = 4096
 """How much is read of params/launch.yaml to see which task it is of."""
 
 _NAMING = timedelta(minutes=1)
-"""A run has its name this long before its start is recorded, at most."""
+"""The time in a run's name and its recorded start differ by less than this where both are of one time zone."""
 
 State = Literal["running", "done", "stopped", "failed", "killed", "unknown", "unreadable"]
 

@@ -114,7 +114,7 @@ def _list_items(path: Path) -> Iterator[Path]:
 
 
 def list_term_code(env: AnyEnvConfig, task_file: Path | None = None) -> dict[str, str]:
-    """List the Python files of a task and its functions, and those that they import as they are loaded.
+    """List the Python files of a task and its functions, and those that they import by statements at the top level.
 
     Returns:
         Absolute paths by the module, as in package/module.py, those of the task and its functions first; at most 200.
@@ -150,29 +150,16 @@ def _list_imports(module: str, path: Path) -> Iterator[str]:
     """Yield what a file imports as it is loaded: names of modules, and of what is taken from them."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     try:
-        waiting: list[ast.AST] = [ast.parse(_read(path) or b"")]
+        statements = ast.parse(_read(path) or b"").body
     except (SyntaxError, ValueError):  # it has been edited since it was loaded
         return
-    for statement in waiting:  # which grows
-        waiting += _list_run_as_loaded(statement)
+    for statement in statements:
         if isinstance(statement, ast.Import):
             yield from (alias.name for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom) and (package or not statement.level):
             with suppress(ImportError):  # the module that a function names may be another than that of its file
                 source = resolve_name("." * statement.level + (statement.module or ""), package)
                 yield from (source, *(f"{source}.{alias.name}" for alias in statement.names))
-
-
-def _list_run_as_loaded(node: ast.AST) -> list[ast.AST]:
-    """List the statements directly below a node that may run as its file is loaded as a module."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return []
-    if isinstance(node, ast.If):
-        words = {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(node.test)}
-        if words & {"TYPE_CHECKING", "__name__"}:  # for type checkers and for scripts
-            return [*node.orelse]
-    children = ast.iter_child_nodes(node)
-    return [child for child in children if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case)]
 
 
 def _find_file(module: str) -> str | None:

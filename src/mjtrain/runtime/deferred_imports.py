@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def defer_import(name: str, then: Callable[[], None] | None = None) -> None:
-    """Have a module imported by the first use of what is in it, unless it is imported already or not installed."""
+    """Have a module imported by the first use of what is in it.
+
+    To be called before others import it. A module that has been imported, or that is not installed, stays as it is.
+    """
     if name not in sys.modules and importlib.util.find_spec(name) is not None:
         sys.modules[name] = DeferredImport(name, then)
 

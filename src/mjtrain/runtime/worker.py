@@ -16,7 +16,10 @@ from mjtrain.runtime.rank import RankContext
 
 
 class Stream(IntEnum):
-    """What a stream of random numbers is for, beside torch's; the numbers are part of what a seed means, and stay."""
+    """What a stream of random numbers is for, beside torch's, whose seed is the rank's.
+
+    The numbers are part of what a seed means, and do not change.
+    """
 
     NUMPY = 1
     PYTHON = 2

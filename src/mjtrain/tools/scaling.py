@@ -145,10 +145,10 @@ def make_table(points: list[ScalingPoint]) -> str:
 
 
 def write_results(points: list[ScalingPoint], table: str, out_dir: Path) -> None:
-    """Write scaling.json, scaling.md with the table, and scaling.png."""
+    """Write scaling.md with the table, scaling.json and scaling.png, in this order."""
     numbers, text, picture = (out_dir / name for name in RESULT_FILES)
-    write_whole(numbers, json.dumps([asdict(point) for point in points], indent=2))
     write_whole(text, table + "\n")
+    write_whole(numbers, json.dumps([asdict(point) for point in points], indent=2))
     _plot(points, picture)
 
 

@@ -346,7 +346,11 @@ class Faulty(gymnasium.Env):
         if fault == "takes nothing":
             self.action_space = Box(-1.0, 1.0, (0,))
         if fault == "groups by number":
-            self.seen, self.observation_space = {7: self.seen}, gymnasium.spaces.Dict({7: self.observation_space})
+            spaces: Any = {7: self.observation_space}
+            self.seen, self.observation_space = {7: self.seen}, gymnasium.spaces.Dict(spaces)
+        if fault == "two groups of one name":
+            spaces = {7: self.observation_space, "7": self.observation_space}
+            self.observation_space = gymnasium.spaces.Dict(spaces)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
         if self.fault == "does not begin":
@@ -354,24 +358,37 @@ class Faulty(gymnasium.Env):
         return self.seen, {}
 
     def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict]:
+        if self.fault in ("divides by a zero matrix", "does not end"):
+            np.linalg.inv(np.zeros((2, 2)))
         rewards = {"rewards with a word": "much", "rewards without end": math.inf}
         return self.seen.copy(), rewards.get(self.fault, 0.0), False, False, {}
 
+    def close(self) -> None:
+        if self.fault == "does not end":
+            raise OSError("no battery to switch off")
 
-gymnasium.register("mjtrain-tests/Faulty-v0", entry_point=Faulty)
+
+FAULTY: Any = Faulty
+gymnasium.register("mjtrain-tests/Faulty-v0", entry_point=FAULTY)
 
 
 @pytest.mark.filterwarnings("ignore:.*The reward returned by")
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("observes nothing", "--agent.obs-groups.actor observation: the network reads nothing, because what is"),
+        ("observes nothing", "--agent.obs-groups.actor observation: the network reads nothing, as these are empty"),
         (
             "takes nothing",
             "gymnasium:mjtrain-tests/Faulty-v0: its actions are empty; a policy gives at least one number",
         ),
         ("does not begin", "gymnasium:mjtrain-tests/Faulty-v0: KeyError: 'battery' (test_worlds.py, line "),
         ("rewards with a word", "gymnasium:mjtrain-tests/Faulty-v0: ValueError: could not convert string to float"),
+        (
+            "divides by a zero matrix",
+            "gymnasium:mjtrain-tests/Faulty-v0: LinAlgError: Singular matrix (test_worlds.py, line ",
+        ),
+        ("does not end", "gymnasium:mjtrain-tests/Faulty-v0: LinAlgError: Singular matrix (test_worlds.py, line "),
+        ("two groups of one name", "gymnasium:mjtrain-tests/Faulty-v0: its observations have 2 groups with the name 7"),
         ("groups by number", "--agent.obs-groups.actor observation: the environment observes 7"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -157,7 +157,8 @@ def closing_on_error(worlds: ForeignWorlds | ForeignEnv) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        worlds.close()
+        with suppress(Exception):  # the first error says more
+            worlds.close()
         raise
 
 

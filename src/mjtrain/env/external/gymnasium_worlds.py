@@ -1,5 +1,6 @@
 """Gymnasium's vector environments, stepped with tensors."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +78,9 @@ class GymnasiumWorlds(ForeignWorlds):
     def _check_spaces(self) -> None:
         space, actions = self._envs.single_observation_space, self._envs.single_action_space
         groups = dict(space.spaces) if isinstance(space, Dict) else {GROUP: space}
+        for name, times in Counter(map(str, groups)).items():
+            if times > 1:
+                raise RequestError(f"{self._label}: its observations have {times} groups with the name {name}")
         for name, part in groups.items():
             if not isinstance(part, Box) or len(part.shape) != 1:
                 what = "observations are" if name == GROUP else f"observation {name} is"

@@ -47,7 +47,12 @@ class Supervisor:
         host: str = "localhost",
         connection: HostConnection | None = None,
     ) -> None:
-        """Prepare; `connection` leads to the coordinator of a job on several hosts, which may also end the job."""
+        """Prepare to supervise.
+
+        Args:
+            connection: To the coordinator of the whole job, where there are ranks on other hosts; both of them can
+                decide that the job is over.
+        """
         self._plan = plan
         self._host = host
         self._connection = connection

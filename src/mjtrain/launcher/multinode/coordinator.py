@@ -241,7 +241,10 @@ def run_on_hosts(request: LaunchRequest) -> Any:
 def run_and_watch(
     job: Job, log_dir: Path | None, handles: list[HostHandle], lost: Sequence[int], look: Look, interval_s: float
 ) -> RunResult:
-    """Run a job on every host until no process of it is left; --rejoin-at-save looks for lost hosts meanwhile."""
+    """Start a job on every host, and return when no process of it is left there.
+
+    With --rejoin-at-save look meanwhile for the hosts that were lost.
+    """
     plan = job.plan
     assert plan.master is not None
     address = plan.master[0]

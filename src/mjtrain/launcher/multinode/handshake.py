@@ -106,7 +106,11 @@ class Callers:
         return bool(self._pending)
 
     def turn(self, wait_s: float, is_vacant: Callable[[int], bool]) -> list[Caller]:
-        """Take in what arrives within this time; return nodes that lack only the welcome, which the caller closes."""
+        """Wait until something arrives, so many seconds at most, and take it in.
+
+        Returns:
+            The nodes whose handshake lacks only the welcome; the caller closes their connections.
+        """
         now_s = time.monotonic()
         first_s = min((caller.deadline_s for caller in self._pending), default=now_s + wait_s)
         ready = self._selector.select(max(0.0, min(wait_s, first_s - now_s)))

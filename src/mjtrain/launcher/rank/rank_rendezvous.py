@@ -49,7 +49,10 @@ class RankRendezvous:
     """One rank's end: all ranks of the job are present."""
 
     def __init__(self, external: ExternalRank, request: str, timeout_s: float) -> None:
-        """Wait for the other ranks; `agree` compares their requests, which are lines of text.
+        """Wait for the other ranks.
+
+        Args:
+            request: What to do, in lines of text that must be the same on every rank; `agree` compares them.
 
         Raises:
             ConnectionError: The master cannot be reached, or ranks do not connect; the message names them.

@@ -301,7 +301,7 @@ def _is_missing(path: Path) -> bool:
 def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
     """Download the newest valid checkpoint below a URL, the best one, and the params, robot and metrics of its run.
 
-    Params, robots and metrics that the run directory has already stay.
+    Params, robots and metrics that the run directory already has are kept.
 
     Returns:
         The file, or None if no checkpoint is valid; and a line for each problem found.

@@ -8,7 +8,6 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from mujoco import FatalError as FatalError
 
 from mjtrain.config import EnvConfig, RobotConfig, TerrainConfig
 from mjtrain.config.limits import find_type_problems
@@ -21,6 +20,9 @@ from mjtrain.sim.robots.robot_bundle import check_loops
 
 _BASE_M = 0.5
 """Thickness of the ground below its lowest point, in m."""
+
+FatalError: type[Exception] = mujoco.FatalError
+"""MuJoCo cannot compute a model, for example because its file gives it too little memory."""
 
 _REMEMBERS = {"sleep": mujoco.mjtEnableBit.mjENBL_SLEEP, "ipc": mujoco.mjtEnableBit.mjENBL_IPC}
 

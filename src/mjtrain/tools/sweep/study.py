@@ -178,12 +178,17 @@ class Study:
             self._study = optuna.create_study(
                 storage=storage, study_name="sweep", direction=plan.direction, load_if_exists=True, pruner=self._halving
             )
-            self.results()
         except (ValueError, LookupError, TypeError, AttributeError) as error:  # a line that Optuna has not written
             raise RequestError(
                 f"--sweep-dir {plan.folder}: its {JOURNAL} is damaged ({type(error).__name__}: {error}); restore it "
                 "from a copy, or give another --sweep-dir"
             ) from error
+        recorded_names = {name for trial in self._trials() for name in trial.user_attrs}
+        if unknown := recorded_names - {_PROMOTIONS, *TrialResult.__dataclass_fields__}:
+            raise RequestError(
+                f"--sweep-dir {plan.folder}: its {JOURNAL} has {min(unknown)} of a trial, which this version does not "
+                "record; restore it from a copy, or give another --sweep-dir"
+            )
         if plan.options.pruner == "median":
             self._study.pruner = optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=plan.min_iterations)
         if (recorded := self._study.user_attrs.get(_IDENTITY)) is None:

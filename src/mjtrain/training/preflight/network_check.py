@@ -1,9 +1,9 @@
 """Whether the networks of an agent fit what the environment observes, also for external environments."""
 
 import math
+import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from mjtrain.config import (
     ModelConfig,
     PpoConfig,
 )
-from mjtrain.runtime.errors import RequestError, refuse, spaced, summarise
+from mjtrain.runtime.errors import OutsideError, RequestError, refuse, spaced, summarise
 from mjtrain.training.preflight.config_check import find_missing_groups
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ _LIBRARY_DISTRIBUTIONS = ("GaussianDistribution", "HeteroscedasticGaussianDistri
 _LIBRARY_ALGORITHMS = ("PPO", "Distillation")
 _LIBRARY_PPO = ("PPO", "rsl_rl.algorithms:PPO")
 _PER_LAYER = ("kernel_size", "stride", "dilation", "max_pool")
+_OWN = Path(__file__).parents[2]
+"""Folder of mjtrain's own modules."""
 
 
 def find_network_problems(agent: AgentConfig, shapes: Mapping[str, Shape], num_envs: int) -> Iterator[str]:
@@ -123,17 +125,23 @@ def check_before_training(config: ForeignConfig, agent: AgentConfig, num_envs: i
         return
     import torch
 
-    from mjtrain.env.external.env import make_foreign_env
+    from mjtrain.env.external.env import closing_on_error, make_foreign_env
 
     try:
         env = make_foreign_env(replace(config, vectorization="sync"), 2, "cpu", seed=0)
-        with closing(env):
+        with closing_on_error(env):
             check_agent(env, agent, num_envs)
             env.step(torch.zeros(env.num_envs, env.num_actions))
-    except RequestError:
+        env.close()
+    except (RequestError, OutsideError, MemoryError):
         raise
-    except Exception as error:  # of the environment's own code
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        if Path(frames[-1].filename).is_relative_to(_OWN):
+            raise  # a mistake in mjtrain
+        outside = (_OWN, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+        theirs = [frame for frame in frames if not any(map(Path(frame.filename).is_relative_to, outside))]
+        frame = (theirs or frames)[-1]  # of the environment's own code, which a library may have refused
         place = f"{Path(frame.filename).name}, line {frame.lineno}" + (f": {frame.line}" if frame.line else "")
         raise RequestError(f"{config.label}: {' '.join(summarise(error).split())} ({place})") from error
 
@@ -169,7 +177,7 @@ def _find_list_problem(name: str, listed: Sequence[str] | None, groups: Mapping[
     if listed is not None and not listed:
         return f"{flag} (none): the network reads nothing; give at least one group"
     if groups and not any(math.prod(shape) for shape in groups.values()):
-        return f"{flag} {' '.join(groups)}: the network reads nothing, because what is observed there is empty"
+        return f"{flag} {' '.join(groups)}: the network reads nothing, as these are empty; give one with columns"
     repeated = [group for group in _images(groups) if listed is not None and listed.count(group) > 1]
     return f"{flag} {' '.join(listed or ())}: {repeated[0]} is repeated; give it once" if repeated else None
 

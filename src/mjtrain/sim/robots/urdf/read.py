@@ -56,7 +56,7 @@ def read_urdf(file: Path, config: ImportConfig) -> tuple[Any, list[str], list[st
         words = _name_owner(" ".join(str(error).split()), text)
         values = (value for element in root.iter() for value in element.attrib.values())
         if left := [value for value in values if _has_expression(value)]:
-            words = _refuse_xacro(file, f"expressions ({left[0]})")
+            words = _describe_xacro(file, f"expressions ({left[0]})")
         raise RequestError(f"{file}: {words}") from error
     notes += _settle_joints(root, spec)
     children = {child.get("link") for child in root.findall("joint/child")}
@@ -95,7 +95,7 @@ def _parse(file: Path, *, any_kind: bool = False) -> ET.Element:
     if root.tag != "robot":
         raise RequestError(f"{file}: is not a URDF, because its root is <{root.tag}> and not <robot>")
     if any("xacro" in element.tag for element in root.iter() if isinstance(element.tag, str)):
-        raise RequestError(f"{file}: {_refuse_xacro(file, 'macros')}")
+        raise RequestError(f"{file}: {_describe_xacro(file, 'macros')}")
     return root
 
 
@@ -103,8 +103,9 @@ def _has_expression(value: str) -> bool:
     return "${" in value or "$(" in value
 
 
-def _refuse_xacro(file: Path, what: str) -> str:
-    return f"has xacro {what}; expand them first: xacro {file.name} > robot.urdf"
+def _describe_xacro(file: Path, what: str) -> str:
+    out = "expanded.urdf" if file.name == "robot.urdf" else "robot.urdf"
+    return f"has xacro {what}; expand them first: xacro {file.name} > {out}"
 
 
 def _put_on_world(root: ET.Element) -> Iterator[str]:
@@ -240,7 +241,7 @@ def _check_text(file: Path, root: ET.Element) -> None:
             if name == "":
                 raise RequestError(f"{file}: has a {tag} with an empty name; give it one")
             if name and _has_expression(name):
-                raise RequestError(f"{file}: {_refuse_xacro(file, f'expressions ({name})')}")
+                raise RequestError(f"{file}: {_describe_xacro(file, f'expressions ({name})')}")
     for owner in (*root.findall("link"), *root.findall("joint")):
         for element in (element for element in owner.iter() if element.tag in _MEASURED):
             for attribute, value in element.attrib.items():
