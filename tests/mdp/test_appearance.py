@@ -106,7 +106,15 @@ TERMS: dict[str, tuple[Callable[..., None], dict[str, Any], bool, dict[str, tupl
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., Env]:
-    def made(name: str = "", *, mode: str = "startup", seed: int = 0, seen: bool = True, **params: Any) -> Env:
+    def made(
+        name: str = "",
+        *,
+        mode: str = "startup",
+        seed: int = 0,
+        seen: bool = True,
+        num_envs: int = NUM_ENVS,
+        **params: Any,
+    ) -> Env:
         robot = tmp_path / "scene.xml"
         robot.write_text(SCENE)
         image = {"seen": ObservationTerm(func=camera, params={"camera": "left", "stream": "rgb"})}
@@ -121,7 +129,7 @@ def make(tmp_path: Path) -> Callable[..., Env]:
             events={name: make_event(name, mode, params)} if name else {},
             cameras=CAMERAS if seen else {},
         )
-        return make_env(config, seed=seed)
+        return make_env(config, seed=seed, num_envs=num_envs)
 
     return made
 
@@ -173,6 +181,20 @@ def test_at_resets_only_worlds_that_begin_change_and_nothing_accumulates(name: s
     changed = values if kind == "value" else values - nominal if kind == "offset" else values / nominal
     assert (changed[:, rows] >= low - 1e-5).all()
     assert (changed[:, rows] <= high + 1e-5).all()
+
+
+@pytest.mark.parametrize("name", [name for name in TERMS if next(iter(TERMS[name][3].values()))[0] != "value"])
+def test_the_looks_of_one_world_do_not_accumulate(name: str, make: Callable[..., Env]) -> None:
+    field, (kind, rows, low, high) = next(iter(TERMS[name][3].items()))
+    nominal = make().cameras.renderer.nominal[field]
+    env = make(name, mode="reset", seed=5, num_envs=1)
+    for _ in range(20):
+        env.reset(torch.ones(1, dtype=torch.bool))
+        values = env.cameras.renderer.expand(field)
+        changed = (values - nominal if kind == "offset" else values / nominal)[:, rows]
+        assert (changed >= low - 1e-5).all()
+        assert (changed <= high + 1e-5).all()
+    assert torch.equal(env.cameras.renderer.nominal[field], nominal)
 
 
 def test_worlds_move_as_they_did(make: Callable[..., Env]) -> None:

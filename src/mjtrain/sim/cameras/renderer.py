@@ -194,7 +194,8 @@ class CameraRenderer:
         Shape (num_envs, ...), as in `mujoco.MjModel` behind it.
         """
         if field not in self._expanded:
-            values = self.nominal[field].expand(self.num_envs, *self.nominal[field].shape).contiguous()
+            nominal = self.nominal[field]  # which stays as it is, also with one world
+            values = nominal.repeat(self.num_envs, *[1] * nominal.ndim)
             self._expanded[field] = values
             for worlds, part in zip(self._worlds, self._parts, strict=True):
                 worlds.set_field(field, values[part])
