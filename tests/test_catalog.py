@@ -194,6 +194,13 @@ def test_a_file_without_an_only_factory_is_refused(text: str | None, words: str,
     assert words.format(file=path) in str(caught.value)
 
 
+def test_a_folder_that_is_called_like_a_file_is_not_missing(tmp_path: Path) -> None:
+    path = tmp_path / "hopper.py"
+    path.mkdir()
+    with pytest.raises(RequestError, match=r"hopper\.py: cannot be read \(Is a directory\)"):
+        load_task(str(path))
+
+
 def test_a_file_alone_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "alone.py"
     path.write_text(FACTORY.partition("def wrong")[0])

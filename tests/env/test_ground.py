@@ -165,6 +165,8 @@ def test_a_height_scan_turns_with_the_body(model_and_ground: tuple[mujoco.MjMode
     scan = ground.scan(pose, (0.0, 0.4, 2), (0.0, 0.3, 2))
     xy = np.array([[1.3, -2.1], [1.3, -1.7], [1.0, -2.1], [1.0, -1.7]])
     assert np.allclose(scan[0].numpy(), rays_down(model, xy), atol=1e-4)
+    lists: Any = ([0.0, 0.4, 2], [0.0, 0.3, 2])
+    assert torch.equal(ground.scan(pose, *lists), scan)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -222,6 +223,10 @@ def undeclared(env: Env) -> torch.Tensor:
             observation(observations.height_scan, joint="base", x=(-0.5, 0.5, 3), y=(0.0, 0.5, 2), offset=0.0),
             "y is 0 0.5 2; a grid that mirrors has equal ends, as -0.5 0.5",
         ),
+        (
+            observation(observations.height_scan, joint="base", x=(-0.5, 0.5, 3), y=(-0.5, 0.5, 1), offset=0.0),
+            "y is -0.5 0.5 1; a single row of a grid that mirrors is at 0, as 0 0 1",
+        ),
     ],
 )
 def test_a_term_without_a_mirror_image_is_named(term: ObservationTerm, words: str) -> None:
@@ -244,6 +249,11 @@ def test_actuators_that_are_images_must_be_driven_alike() -> None:
         RequestError, match="actuators FL_hip and FR_hip are images of each other and have another scale"
     ):
         env.make_mirror().actions()
+    lists: Any = {"legs": legs.replace(clip=[-1.0, 1.0])}
+    assert torch.equal(
+        make_env(replace(config, actions=lists), num_envs=2).make_mirror().actions(),
+        make_env(config, num_envs=2).make_mirror().actions(),
+    )
     one_sided = ActionTerm(actuators=("FR_.*",))
     env = make_env(replace(config, actions={"leg": one_sided}), num_envs=2)
     with pytest.raises(RequestError, match=r"--env\.actions: has FR_hip and not its mirror image"):

@@ -192,6 +192,16 @@ def test_a_function_of_ones_own_may_take_nan() -> None:
     check_terms(with_term("rewards", reward(takes_anything, 1.0, scale=math.nan)))
 
 
+def some_or_all(env: Env, *, joints: tuple[str, ...] | None = None) -> torch.Tensor:
+    return env.qpos(joints or "slider").square().sum(dim=1)
+
+
+def test_names_may_be_left_out_where_a_function_says_so() -> None:
+    config = load_task("Cartpole-Balance").env
+    term = reward(some_or_all, 1.0, joints=None)
+    make_env(replace(config, rewards={**config.rewards, "far": term})).step(torch.zeros(NUM_ENVS, 1))
+
+
 def test_functions_that_take_anything_are_left_alone() -> None:
     check_terms(with_term("rewards", RewardTerm(func=takes_anything, weight=1.0, params={"a": 1.0, "b": 2.0})))
 

@@ -319,6 +319,11 @@ def test_damage_is_said(tmp_path: Path, motion: Motion) -> None:
     path.write_bytes(content)
     with pytest.raises(RequestError, match=r"a\.npz: is not an NPZ file"):
         read_motion(path)
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({10**13}, 3), }}\n".encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("root_pos.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(RequestError, match=r"a\.npz: is not an NPZ file"):
+        read_motion(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("fps.npy", b"fifty")
     with pytest.raises(RequestError, match=r"a\.npz: fps is not an array"):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NONZERO, Ordered, Range, Shares
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NONZERO, Ordered, Range, Times
 from mjtrain.config.robot import RobotConfig
 
 StreamName = Literal["rgb", "depth", "segmentation"]
@@ -132,7 +132,7 @@ class CommandTerm(FunctionTerm):
     func: Callable[..., Any]
     """func(env, **params) -> tensor of shape (num_envs, size): a new draw for every world."""
 
-    resampling_s: Shares = (10.0, 10.0)
+    resampling_s: Times = (10.0, 10.0)
     """Bounds of the time until the next draw, in seconds; an episode also begins with a draw."""
 
     before_reset: bool = False
@@ -201,7 +201,7 @@ class SuccessTerm(FunctionTerm):
     func: Callable[..., Any]
     """func(env, **params) -> boolean tensor of shape (num_envs,)."""
 
-    hold_s: Annotated[float, AT_LEAST_0] = 0.0
+    hold_s: Annotated[float, Range(least=0, most=1e9)] = 0.0
     """Seconds for which the function must be true without interruption until the term is."""
 
     measure: Literal["end", "ever", "count"] = "end"
@@ -219,7 +219,7 @@ class EventTerm(FunctionTerm):
     mode: Literal["startup", "reset", "interval"] = "reset"
     """When it happens: once at the start of the run, when an episode starts, or from time to time."""
 
-    interval_s: Shares = (10.0, 15.0)
+    interval_s: Times = (10.0, 15.0)
     """Mode interval: bounds of the time until it happens again, in seconds, drawn for each world."""
 
 
@@ -323,7 +323,7 @@ class NanGuardConfig:
     """Largest velocity of a joint in a valid state, in rad/s or m/s. A world that diverges exceeds it many env steps
     before MuJoCo calls it bad, and what it returns until then would spoil normalisers and losses."""
 
-    history_s: Annotated[float, AT_LEAST_0] = 2.0
+    history_s: Annotated[float, Range(least=0, most=1e9)] = 2.0
     """Time before the failure that is written to {run}/nan, in seconds."""
 
     max_dumps: Annotated[int, AT_LEAST_0] = 5

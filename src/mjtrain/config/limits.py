@@ -139,6 +139,9 @@ Factors = Annotated[tuple[float, float], Range(ordered=True, above=0)]
 Shares = Annotated[tuple[float, float], Range(ordered=True, least=0)]
 """The same of what may be zero but not negative, such as a factor of damping or a time."""
 
+Times = Annotated[tuple[float, float], Range(ordered=True, least=0, most=1e9)]
+"""The same of a time, in s; env steps of more do not fit into a number of 64 bits."""
+
 LINEAR_VELOCITY = Reads(
     what="a linear velocity in the frame of the body", types=("velocimeter",), relative_types=("framelinvel",)
 )

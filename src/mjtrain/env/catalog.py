@@ -233,7 +233,8 @@ def _find_only_factory(file: str) -> str:
     try:
         tree = ast.parse(Path(file).read_bytes())
     except OSError as error:
-        raise RequestError(f"task {file}: no such file {file}") from error
+        why = f"no such file {file}" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise RequestError(f"task {file}: {why}") from error
     except (SyntaxError, ValueError) as error:
         raise RequestError(f"task {file}: {type(error).__name__}: {error}") from error
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _is_public(node)]

@@ -89,6 +89,7 @@ class Ground:
         return (xy[..., 0].abs() > self._half_x_m - margin_m) | (xy[..., 1].abs() > self._half_y_m - margin_m)
 
     def _grid(self, x: tuple[float, float, int], y: tuple[float, float, int]) -> torch.Tensor:
+        x, y = tuple(x), tuple(y)  # a task may have given lists
         if (x, y) not in self._grids:
             along_x, along_y = (torch.linspace(*bounds, device=self._device) for bounds in (x, y))
             ahead, left = torch.meshgrid(along_x, along_y, indexing="xy")

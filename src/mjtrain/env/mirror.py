@@ -58,7 +58,7 @@ class Mirror:
         for one, image in zip(*matrix.nonzero(as_tuple=True), strict=True):
             sign, row, other = float(matrix[one, image]), table[int(image)], table[int(one)]
             clip = row["clip"] if sign > 0 else (-row["clip"][1], -row["clip"][0])
-            same = other["clip"] == tuple(clip) and abs(other["offset"] - sign * row["offset"]) < 1e-3
+            same = tuple(other["clip"]) == tuple(clip) and abs(other["offset"] - sign * row["offset"]) < 1e-3
             if not same or any(row[key] != other[key] for key in ("scale", "relative", "delay")):
                 raise RequestError(
                     f"--env.actions: actuators {row['actuator']} and {other['actuator']} are images of each other and "

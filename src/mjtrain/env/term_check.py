@@ -312,5 +312,5 @@ def _wanted(config: EnvConfig) -> Iterator[tuple[str, str, str, bool]]:
             if last in _KINDS and isinstance(value, str):
                 yield function.name, last, value, False
             elif last in PLURALS:
-                for pattern in value:
+                for pattern in value or ():  # None is a default of functions that may need none
                     yield function.name, PLURALS[last], pattern, True

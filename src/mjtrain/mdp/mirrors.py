@@ -141,7 +141,9 @@ def height_grid(
     for axis, (low, high, number), name in ((0, y, "y"), (1, x, "x")):
         if signs[1 - axis] > 0:
             continue
-        if low != -high:
+        if number == 1 and low:
+            raise RequestError(f"{name} is {low:g} {high:g} 1; a single row of a grid that mirrors is at 0, as 0 0 1")
+        if number > 1 and low != -high:
             raise RequestError(f"{name} is {low:g} {high:g} {number}; a grid that mirrors has equal ends, as -0.5 0.5")
         order = order.flip(axis)
     return torch.eye(size, dtype=torch.float64)[order.flatten()]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -291,10 +293,11 @@ def _divide(lengths: list[int], frames_per_bin: int, device: torch.device) -> di
         count = max(1, (length - 1) // frames_per_bin)  # a remainder belongs to the last bin
         places = [min(frame // frames_per_bin, count - 1) for frame in range(length)]
         bins += [len(sizes) + place for place in places]
-        sizes += [places[:-1].count(place) for place in range(count)]
+        frames = Counter(places[:-1])
+        sizes += [frames[place] for place in range(count)]
         clips += [clip] * count
         begin += length
-    offsets = [sum(sizes[:place]) for place in range(len(sizes))]
+    offsets = [0, *accumulate(sizes)][:-1]
     found = {"last": last, "firsts": firsts, "starts": starts, "bins": bins, "bin_starts": offsets, "bin_sizes": sizes}
     found["bin_clips"] = clips
     return {name: torch.tensor(values, dtype=torch.long, device=device) for name, values in found.items()}

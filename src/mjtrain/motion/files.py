@@ -175,7 +175,8 @@ def _load(path: Path) -> dict[str, np.ndarray]:
             raise RequestError(f"unpacks to {size >> 20} MiB; a motion has at most {MAX_MIB}")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:  # damaged or encrypted
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, MemoryError) as error:
+        # Damaged or encrypted; the header of a damaged array may ask for more memory than there is.
         raise RequestError("is not an NPZ file") from error
     except ValueError as error:
         why = (

@@ -847,6 +847,11 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
         r"--env\.terrain: is a HillyConfig with the field hills, which no run could be opened with; give a ",
     ),
     "an episode of ages": (WALKER, field(episode_length_s=1e300), r"more than 0 and at most 1e\+09"),
+    "a command for ever": (
+        WALKER,
+        term("commands", "velocity", resampling_s=(1e30, 1e30)),
+        r"--env\.commands\.velocity\.resampling-s 1e\+30 1e\+30: each must be at least 0 and at most 1e\+09",
+    ),
     "timestep 0": (WALKER, robot(timestep=0.0), r"--env\.robot\.timestep 0: must be more than 0"),
     "a target in degrees": (
         ARM,
