@@ -162,6 +162,15 @@ def test_a_state_that_no_checkpoint_could_be_read_with_is_not_saved(
         loop.save(tmp_path / "model_1.pt")
 
 
+def test_a_learner_may_report_no_numbers() -> None:
+    third_party: Any = importlib.import_module("third_party")
+    env = mjtrain.make_env(TASK, num_envs=2)
+    algorithm = third_party.Gradient(mjtrain.RankContext(), env)
+    algorithm.update = algorithm.pop_means = dict
+    (result,) = TrainingLoop(mjtrain.RankContext(), env, algorithm, 2, "linear").iterate(1)
+    assert not any(name.startswith("loss/") for name in result.metrics)
+
+
 @pytest.mark.parametrize(("protocol", "needed"), [(Algorithm, "load_weights"), (Policy, "to_onnx_module")])
 def test_a_class_that_inherits_defines_what_has_no_default(protocol: Any, needed: str) -> None:
     """A default that does nothing would train, and not load what --load names."""

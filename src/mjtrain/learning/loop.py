@@ -351,7 +351,8 @@ class JobMetrics:
         times = episodes.new_zeros(context.world_size, len(TIMES))
         times[context.rank] = times.new_tensor([collect_time_s, learn_time_s, wait_time_s])
         known = {name: mean for name, mean in means.items() if mean is not None}
-        mine = torch.stack([torch.as_tensor(mean, dtype=times.dtype, device=times.device) for mean in known.values()])
+        numbers = [torch.as_tensor(mean, dtype=times.dtype, device=times.device) for mean in known.values()]
+        mine = torch.stack(numbers) if numbers else times.new_zeros(0)
         flags = (heartbeat.stop_requested(), heartbeat.current.pause_requested, bool(self._env.new_shared()))
         asked = episodes.new_tensor([float(flag) for flag in flags])
         told = self._pop_log(episodes)
