@@ -55,6 +55,17 @@ def test_the_status_says_how_far_how_long_how_good_and_who_is_slow() -> None:
     ]
 
 
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+def test_a_restored_iteration_of_other_ranks_does_not_count(num_ranks: int) -> None:
+    """As when a run of three ranks is resumed with fewer or more, and evaluates the restored iteration first."""
+    status = RunStatus(20)
+    status.update(row(10, 1.0, busy_time_by_rank_s=[9.0, 1.0, 1.0]), 1.0, 2.0)
+    status.update(row(11, 1.0, **({"busy_time_by_rank_s": [1.0] * num_ranks} if num_ranks > 1 else {})), 1.0, 2.0)
+    slowest = [line for line in render(status, 90) if line.startswith("slowest rank")]
+    line = f"slowest rank    0 of {num_ranks}, the others wait 0.00 s per iteration (0 %)"
+    assert slowest == ([line] if num_ranks > 1 else [])
+
+
 def test_the_last_evaluation_stays() -> None:
     status = RunStatus(20)
     status.update(row(1, 1.0, **{"eval/return": 14.123, "eval/length": 500.0, "eval/success/there": 0.5}), 1.0, 2.0)

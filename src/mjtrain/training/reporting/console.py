@@ -100,8 +100,11 @@ class RunStatus:
         self._rewards.append(metrics["mean_reward"])
         if "eval/return" in metrics:
             self._evaluation = f"{describe_evaluation(metrics)} (iteration {metrics['iteration']})"
-        if metrics.get("busy_time_by_rank_s"):
-            self._busy_s.append(metrics["busy_time_by_rank_s"])
+        busy_s = metrics.get("busy_time_by_rank_s") or []
+        if self._busy_s and len(self._busy_s[-1]) != len(busy_s):
+            self._busy_s.clear()  # the restored iteration may be of another number of ranks
+        if busy_s:
+            self._busy_s.append(busy_s)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render as rows of a name and a value; what does not fit is cut off."""
