@@ -171,6 +171,7 @@ def test_one_odd_directory_does_not_end_a_listing(tmp_path: Path, capsys: pytest
     odd = {
         "2026-01-02_00-00-00": "run: 5\ntask: x",
         "2026-01-03_00-00-00": "run: {max_iterations: many}",
+        "2026-01-03_01-00-00": "run: {total_env_steps: many}",
         "2026-01-04_00-00-00": "task: [1]",
         "2026-01-05_00-00-00": "host: {}",
         "9999-99-99_99-99-99": "task: x",
@@ -194,6 +195,8 @@ def test_one_odd_directory_does_not_end_a_listing(tmp_path: Path, capsys: pytest
     assert found[good.name].iterations == 2
     assert found["2026-01-02_00-00-00"].state == "unreadable"
     assert found["2026-01-02_00-00-00"].detail == "ValueError: params/launch.yaml: run is 5"
+    detail = "ValueError: params/launch.yaml: run.total_env_steps is 'many'"
+    assert found["2026-01-03_01-00-00"].detail == detail
     runs.main(["--log-root", str(tmp_path)])
     assert "unreadable: ValueError: params/launch.yaml: run is 5" in capsys.readouterr().out
 

@@ -28,6 +28,7 @@ from mjtrain.runs.history import (
     summarise_run,
 )
 from mjtrain.runs.run_dir import experiment_dir, name_run_dir, save_params
+from mjtrain.runs.teacher import _find_finished_run
 from mjtrain.runs.trained_run import find_trained_run
 from mjtrain.runtime.errors import RequestError
 from mjtrain.tools.plotting import find_runs as find_runs_to_plot
@@ -216,9 +217,10 @@ def record_run(
     task: str = "Cartpole-Balance",
     checkpoints: tuple[int, ...] = (),
     host: str | None = HERE,
+    run: dict[str, Any] | None = None,
 ) -> Path:
     run_dir = log_root / task.lower().replace("-", "_") / name
-    make_run(run_dir, task, checkpoint=False, **({"host": host} if host else {}))
+    make_run(run_dir, task, checkpoint=False, run=run or {}, **({"host": host} if host else {}))
     for iteration in checkpoints:
         (run_dir / f"model_{iteration}.pt").write_bytes(b"")
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
@@ -260,6 +262,21 @@ def test_how_runs_ended(
     assert run.last_checkpoint == max(checkpoints, default=None)
     assert run.started == "2026-01-02T03:04:05"
     assert run.max_iterations == 4
+
+
+@pytest.mark.parametrize(
+    ("env_steps", "state"), [(32_000, "killed"), (40_000, "done"), (None, "killed"), ("40000", "killed")]
+)
+def test_a_run_that_was_asked_for_env_steps_is_done_with_them(env_steps: Any, state: str, tmp_path: Path) -> None:
+    """However many iterations its last start would have taken for all of them, with more ranks than before."""
+    last = {"iteration": 160, "mean_reward": 1.0, "env_steps_total": env_steps}
+    run = {"max_iterations": 100, "total_env_steps": 40_000}
+    run_dir = record_run(tmp_path, [last], checkpoints=(160,), run=run)
+    save_params(run_dir, learner={"name": "rsl_rl", "settings": {}})
+    save_checkpoint(run_dir / "model_160.pt", {"format": 1, "weight": torch.zeros(1)})
+    assert summarise_run(run_dir).state == state
+    found = _find_finished_run("Cartpole-Balance", str(tmp_path))
+    assert found == (run_dir if state == "done" else None)
 
 
 def test_an_older_run_failed_with_the_cause_in_its_crash_file_unless_it_continued(tmp_path: Path) -> None:

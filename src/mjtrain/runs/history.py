@@ -288,10 +288,14 @@ def summarise_run(run_dir: Path) -> RunSummary:
             raise ValueError(f"params/launch.yaml: {name} is {value!r}")
     if not isinstance(max_iterations, int | None):
         raise ValueError(f"params/launch.yaml: run.max_iterations is {max_iterations!r}")
+    if not isinstance(total := run.get("total_env_steps"), int | None):
+        raise ValueError(f"params/launch.yaml: run.total_env_steps is {total!r}")
     checkpoints = list_checkpoints(run_dir)
     last_checkpoint = max(map(checkpoint_iteration, checkpoints), default=None)
-    is_whole = max_iterations is not None and iterations >= max_iterations and last_checkpoint == iterations
-    state, detail = _find_state(run_dir, end, host, is_whole=is_whole)
+    # Iterations were counted with the ranks and environments of the last start, and earlier ones may have had others.
+    done, wanted = (iterations, max_iterations) if total is None else (row.get("env_steps_total"), total)
+    has_all = wanted is not None and isinstance(done, int | float) and done >= wanted
+    state, detail = _find_state(run_dir, end, host, is_whole=has_all and last_checkpoint == iterations)
     return RunSummary(
         run_dir=run_dir,
         task=task,
