@@ -14,6 +14,7 @@ from mjtrain.api import make_train_config
 from mjtrain.runs.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from mjtrain.runs.history import find_run_to_resume
 from mjtrain.runtime.errors import RequestError
+from mjtrain.training.request import preview, resolve_training
 from support.resuming import assert_same, read_rows
 
 ONE = mjtrain.LaunchConfig(gpu_ids=None, seed=3)
@@ -87,6 +88,19 @@ def test_empty_and_broken_runs_are_passed_over_with_a_line(
 def test_total_env_steps_count_from_the_runs_start(run_dir: Path, tmp_path: Path) -> None:
     train(tmp_path, 300, resume=True, total_env_steps=6 * 16 * 24)
     assert [row["iteration"] for row in read_rows(run_dir)] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("place", ["newest", "auto", "storage", "auto from the storage"])
+@pytest.mark.usefixtures("run_dir")
+def test_a_dry_run_counts_what_the_run_has_already(place: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"log_root": str(tmp_path), "resume": {"newest": True}.get(place, "auto")}
+    if place.endswith("storage"):
+        url = (tmp_path / "stored").as_uri()
+        train(tmp_path / "elsewhere", 4, checkpoint_url=url)
+        options |= {"resume": url} if place == "storage" else {"checkpoint_url": url}
+    config = make_train_config("Cartpole-Balance", num_envs=16, max_iterations=10, **options)
+    line = preview(resolve_training(config, ONE))["summary"][0]
+    assert line.endswith("; 6 iterations left, 2,304 env steps in total")
 
 
 def test_another_number_of_environments_is_said(

@@ -54,10 +54,13 @@ class FoundRun:
 
     notices: tuple[str, ...] = ()
 
+    stored: int = 0
+    """Iterations that it has in a storage from which nothing was fetched."""
+
     @property
     def iteration(self) -> int:
         """Iterations that it has already."""
-        return 0 if self.checkpoint is None else checkpoint_iteration(self.checkpoint)
+        return self.stored if self.checkpoint is None else checkpoint_iteration(self.checkpoint)
 
 
 def preview_run(config: TrainConfig) -> FoundRun:
@@ -67,25 +70,28 @@ def preview_run(config: TrainConfig) -> FoundRun:
     """
     if _names_local_run(config):
         return find_local_run(config)
-    resumed, notices, url = find_resumed_here(config), [], config.run.checkpoint_url
+    own = _find_own_checkpoint(config) if config.run.resume == "auto" else None
+    stored, notices, url = 0, [], config.run.checkpoint_url
     with _naming_url(config):
         if is_url(config.run.resume):
             if not (stored := find_stored_iteration(str(config.run.resume))):
                 raise RequestError(f"--resume {config.run.resume}: no checkpoint found")
             _check_iterations(config, stored)
-        elif resumed is not None:
-            _check_same_learner(config, resumed)
+        elif own is not None:
+            _check_same_learner(config, own.parent)
         elif url is None or local_folder(url) is None:
             pass  # this machine may lack the credentials of a bucket, which the ranks have
         elif config.run.resume is None:
             notices = _check_vacant(config)
         else:
-            find_stored_iteration(url)
+            stored = find_stored_iteration(url)
+    if own is not None:
+        return FoundRun(run_dir=own.parent, checkpoint=own)
     folder = experiment_dir(config)
-    if resumed is None and not is_writable(folder):
+    if not is_writable(folder):
         reason = f"{nearest_existing(folder)} is not a folder in which this user may write"
         raise RequestError(f"--log-root {config.run.log_root}: cannot be written ({reason})")
-    return FoundRun(run_dir=resumed or name_run_dir(config), notices=tuple(notices))
+    return FoundRun(run_dir=name_run_dir(config), stored=stored, notices=tuple(notices))
 
 
 def find_resumed_here(config: TrainConfig) -> Path | None:

@@ -360,7 +360,7 @@ def preview(request: TrainRequest) -> dict[str, Any]:
     found = preview_run(request.config)
     log_root = Path(request.config.run.log_root).absolute()
     return {
-        "summary": [request.describe(), request.describe_learning()],
+        "summary": [request.describe(found.iteration), request.describe_learning(found.iteration)],
         "notices": [*request.notices, *found.notices],
         "config": to_plain(request.config),
         "plan": to_plain(request.plan.for_run(found.run_dir)),
