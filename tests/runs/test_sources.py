@@ -177,6 +177,19 @@ def test_copies_of_files_of_the_same_name_keep_it(tmp_path: Path) -> None:
     assert [copy.read_text() for copy in copies] == ["trot", "bow", "walk"]
 
 
+def test_a_copy_that_is_missing_is_made_again(tmp_path: Path) -> None:
+    """A storage has the record of a run's data, but not the copies; and a user may have deleted one."""
+    file, run = tmp_path / "walk.npz", tmp_path / "run"
+    file.write_text("walk")
+    env = config_with(file=str(file))
+    run.mkdir()
+    save_data(run, env)
+    shutil.rmtree(run / "data")
+    assert save_data(run, env) == []
+    file.unlink()
+    assert restore_data(run, env)[0].rewards["near"].params["file"] == str(run / "data" / "walk.npz")
+
+
 def test_data_that_is_too_large_is_hashed_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_DATA_MIB", 0)
     file = tmp_path / "large.npz"

@@ -242,12 +242,12 @@ def save_data(run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = Mappin
     to be copied.
     """
     record, notices, room = {}, [], MAX_DATA_MIB * 2**20
+    earlier, copies = _read_record(run_dir), find_copies(run_dir)
     for place in _list_data(env):
         path = Path(place)
         digest, size = measure(path)
         name = origins.get(place, place)
-        earlier = _read_record(run_dir).get(name, {})
-        copy = earlier.get("copy") if earlier.get("sha256") == digest else None
+        copy = earlier[name]["copy"] if name in copies and earlier[name]["sha256"] == digest else None
         is_part = digest.startswith(_PART)
         if copy is None and size <= room and not is_part:
             copy = _copy(path, run_dir, digest)
