@@ -2,8 +2,11 @@
 
 import importlib
 import json
+import os
 import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +68,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "motions").mkdir()
     np.savez(tmp_path / "motions" / "swing.npz", qpos=np.zeros((3, 2), np.float32))
     return tmp_path
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users may search, as they may not search those of pytest."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 def play_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[float, str]:
@@ -142,6 +153,42 @@ def test_folders_are_data_and_mere_words_are_none(tmp_path: Path, monkeypatch: p
     shutil.rmtree(run / "data")
     with pytest.raises(RequestError, match=r"run: its file own.npz is not here, and the run has no copy"):
         restore_data(run, env)
+
+
+def test_what_is_not_a_file_is_left_out_of_a_copy_and_said(tmp_path: Path) -> None:
+    motions, run = tmp_path / "motions", tmp_path / "run"
+    motions.mkdir()
+    run.mkdir()
+    (motions / "a.csv").write_text("a")
+    (motions / ".#a.csv").symlink_to("me@host.1:2")  # as Emacs locks a file
+    os.mkfifo(motions / "pipe")
+    (line,) = save_data(run, config_with(file=str(motions)))
+    first = motions / ".#a.csv"
+    assert line == f"the run's copy of {motions} is without 2 items that cannot be read, such as {first}"
+    assert [path.name for path in (run / "data" / "motions").iterdir()] == ["a.csv"]
+    assert save_data(run, config_with(file=str(motions))) == []
+
+
+def test_what_may_not_be_read_is_left_out_of_a_copy_and_said(open_folder: Path) -> None:
+    motions, secret, run = open_folder / "motions", open_folder / "secret.npz", open_folder / "run"
+    for folder in (motions, motions / "closed", run):
+        folder.mkdir()
+    for file in (secret, motions / "a.csv", motions / "b.csv", motions / "closed" / "c.csv"):
+        file.write_text(file.name)
+    run.chmod(0o777)
+    for path in (secret, motions / "b.csv", motions / "closed"):
+        path.chmod(0)
+    user = os.geteuid()
+    try:
+        os.seteuid(65534 if user == 0 else user)  # root may read every file
+        first, second = save_data(run, config_with(file=(str(motions), str(secret))))
+    finally:
+        os.seteuid(user)
+        (motions / "closed").chmod(0o755)
+    b = motions / "b.csv"
+    assert first == f"the run's copy of {motions} is without 2 items that cannot be read, such as {b}"
+    assert second == f"the run keeps no copy of {secret} (it cannot be read), so it needs that later"
+    assert [path.name for path in (run / "data" / "motions").iterdir()] == ["a.csv"]
 
 
 @dataclass

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import inspect
 import operator
+import os
 import shutil
 import stat
 import sys
@@ -20,8 +21,8 @@ from mjtrain.config import AnyEnvConfig, EnvConfig
 from mjtrain.config.plain import collect_functions
 from mjtrain.env.catalog import file_module
 from mjtrain.runs.run_dir import read_params, save_params
-from mjtrain.runtime.errors import RequestError
-from mjtrain.runtime.files import read_regular, write_whole
+from mjtrain.runtime.errors import RequestError, count
+from mjtrain.runtime.files import may_access, read_regular, write_whole
 
 MAX_DATA_MIB = 256
 """Data beyond this is not copied, and is compared by the part before it."""
@@ -58,8 +59,8 @@ def measure(path: Path) -> tuple[str, int]:
         digest, size = _hash_file(path, limit)
         return (_PART if size > limit else "") + digest, size
     of_folder, size = hashlib.sha256(), 0
-    for count, item in enumerate(_list_items(path)):
-        if size > limit or count > MAX_DATA_FILES:
+    for number, item in enumerate(_list_items(path)):
+        if size > limit or number > MAX_DATA_FILES:
             return _PART + of_folder.hexdigest(), size
         if _kind_of(item) == stat.S_IFREG:
             of_file, bytes_of_file = _hash_file(item, limit)
@@ -239,7 +240,7 @@ def save_data(run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = Mappin
     """Copy the files and folders that parameters of terms name into a run, and record their hashes.
 
     Files that are copied are recorded by their origin, if they were fetched. There is a line for each that is too large
-    to be copied.
+    to be copied or cannot be read, and for each folder of which something cannot be copied.
     """
     record, notices, room = {}, [], MAX_DATA_MIB * 2**20
     earlier, copies = _read_record(run_dir), find_copies(run_dir)
@@ -249,31 +250,39 @@ def save_data(run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = Mappin
         name = origins.get(place, place)
         copy = earlier[name]["copy"] if name in copies and earlier[name]["sha256"] == digest else None
         is_part = digest.startswith(_PART)
-        if copy is None and size <= room and not is_part:
-            copy = _copy(path, run_dir, digest)
+        if copy is None and size <= room and not is_part and may_access(path, os.R_OK):
+            copy, left_out = _copy(path, run_dir, digest)
             room -= size
+            if left_out:
+                missing = f"{count(len(left_out), 'item')} that cannot be read, such as {left_out[0]}"
+                notices.append(f"the run's copy of {name} is without {missing}")
         elif copy is None:
             much = f"more than {MAX_DATA_MIB} MiB or {MAX_DATA_FILES} files"
-            much = much if is_part else f"{size >> 20} MiB"
-            notices.append(f"the run keeps no copy of {name} ({much}), so it needs that later")
+            why = much if is_part else f"{size >> 20} MiB" if size > room else "it cannot be read"
+            notices.append(f"the run keeps no copy of {name} ({why}), so it needs that later")
         record[place if copy is None else name] = {"copy": copy, "sha256": digest}
     if record:
         save_params(run_dir, data=record)
     return notices
 
 
-def _copy(path: Path, run_dir: Path, digest: str) -> str:
-    """Copy a file or a folder to data/, and return its place in the run. What already exists stays."""
+def _copy(path: Path, run_dir: Path, digest: str) -> tuple[str, list[Path]]:
+    """Copy a file or a folder to data/, and return its place in the run and what is left out. A copy there stays."""
     folder, name, number = run_dir / DATA_DIR, path.name, 1
     while (folder / name).exists() and measure(folder / name)[0] != digest:
         number += 1
         name = f"copy-{number}/{path.name}"  # with the name of the file, by which terms may go
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    if not (folder / name).exists():
-        for item in _list_items(path):
-            copy = folder / name / item.relative_to(path)
-            copy.mkdir() if item.is_dir() else shutil.copy(item, copy)
-    return f"{DATA_DIR}/{name}"
+    left_out = []
+    for item in _list_items(path) if not (folder / name).exists() else ():
+        copy, kind = folder / name / item.relative_to(path), _kind_of(item)
+        if kind not in (stat.S_IFDIR, stat.S_IFREG) or not may_access(item, os.R_OK):  # a link to nothing, or a pipe
+            left_out.append(item)
+        elif kind == stat.S_IFDIR:
+            copy.mkdir()
+        else:
+            shutil.copy(item, copy)
+    return f"{DATA_DIR}/{name}", left_out
 
 
 def _list_data(env: EnvConfig) -> list[str]:
