@@ -304,6 +304,7 @@ def link(folder: Path) -> None:
         (list_as("robot/missing.xml"), "missing.xml"),
         (list_as("robot/large.stl", size=1 << 40), "MiB"),
         (list_as("robot/odd.stl", size="x"), "not the list"),
+        (list_as("robot/odd.stl", size=float("inf")), "not the list of"),
         (list_as("robot/odd.stl", sha256="x"), "valid hash"),
         (link, "symbolic link"),
         (lambda folder: (folder / "policy.onnx").write_bytes(b"other"), "policy.onnx is not the file"),

@@ -88,7 +88,7 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
         content = json.loads(data[: MAX_MANIFEST_BYTES + 1])
         number, task = content["format"], str(content["task"])
         files = {name: (str(entry["sha256"]), int(entry["size"])) for name, entry in content["files"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BundleError(f"{place}: {MANIFEST} is not the list of a policy's files") from error
     if number != FORMAT:
         raise BundleError(f"{place}: has format {number!r}; this version reads format {FORMAT}")
