@@ -69,7 +69,7 @@ def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[str]:
-    """The address of a server of the folder of the test, which redirects /away."""
+    """The address of a server of the folder of the test, which redirects /away and gives /kept to who has the token."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:
@@ -80,6 +80,8 @@ def web(tmp_path: Path) -> Iterator[str]:
                 self.send_response(302)
                 self.send_header("Location", "http://example.invalid/bundle.json")
                 self.end_headers()
+            elif self.path.startswith("/kept") and not self.path.endswith("?token=word"):
+                self.send_error(403)
             else:
                 super().do_GET()
 

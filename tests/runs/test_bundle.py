@@ -182,6 +182,17 @@ def test_a_web_server_gives_it(bundle: Path, tmp_path: Path, web: str) -> None:
             open_bundle(place)
 
 
+def test_a_folder_may_need_a_query(bundle: Path, web: str) -> None:
+    kept = bundle.rename(bundle.with_name("kept"))
+    for place in (f"{web}/kept?token=word", f"{web}/kept/?token=word"):
+        assert same(kept, open_bundle(place))
+        shutil.rmtree(bundle_places.cache_dir("policies"))
+    with pytest.raises(RequestError, match=r"/nothing/bundle\.json: does not exist"):
+        open_bundle(f"{web}/nothing?token=word")
+    with pytest.raises(OutsideError, match=r"/kept/bundle\.json: answers with status 403"):
+        open_bundle(f"{web}/kept")
+
+
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     hub = Hub()

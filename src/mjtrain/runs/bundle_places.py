@@ -253,12 +253,14 @@ def _read_storage(url: str) -> Read:
 
 def _read_web(url: str) -> Read:
     _check_web(url)
-    if split_url(url).path.endswith(".zip"):
+    parts = split_url(url)
+    if parts.path.endswith(".zip"):
         data = _download(url, MAX_BYTES)
         if len(data) > MAX_BYTES:
             raise BundleError(f"{hide_query(url)}: is larger than {MAX_BYTES >> 20} MiB")
         return _read_zip(io.BytesIO(data), hide_query(url))
-    return lambda name, size: _download(f"{url.rstrip('/')}/{quote(name)}", size)
+    folder = parts.path.rstrip("/")
+    return lambda name, size: _download(parts._replace(path=f"{folder}/{quote(name)}").geturl(), size)
 
 
 def _check_web(url: str) -> None:
