@@ -193,6 +193,17 @@ def test_a_folder_may_need_a_query(bundle: Path, web: str) -> None:
         open_bundle(f"{web}/kept")
 
 
+def test_a_folder_is_not_named_after_a_query(
+    bundle: Path, tmp_path: Path, web: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push.main([str(bundle), str(tmp_path / "packed.zip")])
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    pull.main([f"{web}/packed.zip?signature={300 * 'a'}/b"])
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["packed"]
+    assert same(bundle, tmp_path / "here" / "packed")
+
+
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     hub = Hub()

@@ -27,11 +27,12 @@ def main(argv: list[str]) -> None:
     if len(words) > 2:
         raise RequestError(f"{words[2]}: give a source and a folder, as in pull SOURCE [DIR]")
     from mjtrain.runs.bundle_places import is_place, pull_bundle
+    from mjtrain.runs.storage.store import hide_query
 
     source = words[0]
     if not is_place(source):
         raise RequestError(f"{source}: is not a policy bundle; mjtrain push writes one of a run")
-    name = source.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".zip")
+    name = hide_query(source).rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".zip")
     folder = words[1] if len(words) > 1 else name.partition("@")[0]
     if not folder:
         raise RequestError(f"{source}: give a folder too, as in pull SOURCE DIR")
