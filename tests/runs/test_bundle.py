@@ -1,5 +1,6 @@
 """A shared policy is the one that was trained, from every place; and what a stranger puts into it does not run."""
 
+import contextlib
 import hashlib
 import http.server
 import io
@@ -21,13 +22,14 @@ import pytest
 import yaml
 
 import mjtrain
-from mjtrain.cli import export, play, pull, push
+from mjtrain.cli import export, play, pull, push, train
 from mjtrain.config import AgentConfig, DaggerConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runs import bundle as bundles
 from mjtrain.runs import bundle_places
 from mjtrain.runs.bundle import MANIFEST, fetch_bundle, parse_manifest
 from mjtrain.runs.bundle_places import GROUP, is_place, open_bundle
+from mjtrain.runs.motion_places import name_place
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import filling
 from support import commands
@@ -202,6 +204,66 @@ def test_a_folder_is_not_named_after_a_query(
     pull.main([f"{web}/packed.zip?signature={300 * 'a'}/b"])
     assert [path.name for path in (tmp_path / "here").iterdir()] == ["packed"]
     assert same(bundle, tmp_path / "here" / "packed")
+
+
+def test_a_key_in_a_url_is_not_printed(
+    bundle: Path, tmp_path: Path, web: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def says(module: Any, *words: str) -> str:
+        with contextlib.suppress(SystemExit):
+            module.main([*words])
+        told = capsys.readouterr()
+        assert "word" not in told.out + told.err
+        return told.out + told.err
+
+    push.main([str(bundle), str(tmp_path / "packed.zip")])
+    capsys.readouterr()
+    shown, query = f"{web}/packed.zip", "?signature=word"
+    place = shown + query
+    new = str(tmp_path / "new")
+    assert f"{shown} as {tmp_path}/pulled" in says(pull, place, str(tmp_path / "pulled"))
+    assert f"{shown} as {tmp_path}/pushed" in says(push, place, str(tmp_path / "pushed"))
+    assert json.loads(says(play, place, "--episodes", "1", "--json"))["policy"] == shown
+    assert f"{shown} is one policy" in says(play, place, "--checkpoint", "best")
+    assert f"{shown} is one policy" in says(play, place, "--run", f"{place}s")
+    assert f"--run {shown}: --policy {shown} names" in says(play, "Cartpole-Balance", "--policy", place, "--run", place)
+    assert f"{shown} is a bundle" in says(push, place, new, "--episodes", "1")
+    assert f"{shown}: mjtrain cannot write" in says(push, str(bundle), place)
+    assert "give a folder too" in says(pull, f"{web}/.zip{query}")
+    for load in ("--load", "--load-critic", "--teacher"):
+        assert f"{load} {shown}: " in says(train, "Cartpole-Balance", load, place, "--resume", "auto")
+    for name, because in (("bundle.json", "is not the list"), ("policy.onnx", "is not the file")):
+        (bundle / name).write_bytes(b"{}")
+        with zipfile.ZipFile(tmp_path / "packed.zip", "w") as file:
+            for path in bundle.rglob("*"):
+                file.write(path, path.relative_to(bundle))
+        shutil.rmtree(bundle_places.cache_dir("policies"), ignore_errors=True)
+        for module, *words in ((play, place), (pull, place, new), (play, "Cartpole-Balance", "--policy", place)):
+            assert f"{shown}: {name} {because}" in says(module, *words)
+        shutil.copyfile(tmp_path / "pulled" / name, bundle / name)
+
+
+def test_a_key_in_a_url_is_not_recorded(
+    bundle: Path, tmp_path: Path, web: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    push.main([str(bundle), str(tmp_path / "packed.zip")])
+    place = f"{web}/packed.zip?signature=word"
+    algorithm = DaggerConfig(num_mini_batches=2, buffer_rollouts=1)
+    student = AgentConfig(algorithm=algorithm, obs_groups={"actor": ("actor",)})
+    options: dict[str, Any] = {"num_envs": 8, "log_root": str(tmp_path / "logs"), "logger": "tensorboard"}
+    options["launch"] = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+    mjtrain.train("Cartpole-Balance", load=place, max_iterations=1, **options)
+    run_dir = mjtrain.train("Cartpole-Balance", agent=student, teacher=place, max_iterations=1, **options).run_dir
+    told = capfd.readouterr()
+    assert "signature=word" not in told.out + told.err
+    assert not [file for file in (tmp_path / "logs").rglob("*") if file.is_file() and b"=word" in file.read_bytes()]
+    (tmp_path / "packed.zip").unlink()  # which a resumed run does not need
+    record = run_dir / "params" / "launch.yaml"
+    for iterations in (2, 3):
+        options |= {"resume": str(run_dir), "max_iterations": iterations}
+        mjtrain.train("Cartpole-Balance", agent=student, teacher=place, **options)
+        assert name_place(place) in record.read_text()
+        record.write_text(record.read_text().replace(name_place(place), place))  # as earlier versions recorded it
 
 
 @pytest.fixture

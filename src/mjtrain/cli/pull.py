@@ -35,6 +35,6 @@ def main(argv: list[str]) -> None:
     name = hide_query(source).rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".zip")
     folder = words[1] if len(words) > 1 else name.partition("@")[0]
     if not folder:
-        raise RequestError(f"{source}: give a folder too, as in pull SOURCE DIR")
+        raise RequestError(f"{hide_query(source)}: give a folder too, as in pull SOURCE DIR")
     manifest = pull_bundle(source, Path(folder))
-    print(f"{source} as {folder}: {manifest.task}, {count(len(manifest.files), 'file')}")
+    print(f"{hide_query(source)} as {folder}: {manifest.task}, {count(len(manifest.files), 'file')}")

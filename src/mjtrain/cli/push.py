@@ -36,18 +36,20 @@ def main(argv: list[str]) -> None:
     place, destination = words
     options = parse(Options, args, prog=f"push {place} {destination}", description=Options.__doc__)
     from mjtrain.runs.bundle_places import check_destination, is_place, open_bundle, push_bundle
+    from mjtrain.runs.storage.store import hide_query
 
     check_destination(destination)
     if is_place(place):
         for field in ("checkpoint", "episodes", "observations", "license"):
             if getattr(options, field) != getattr(Options, field):
-                raise RequestError(f"--{field}: is for runs, and {place} is a bundle, which is copied as it is")
+                shown = hide_query(place)
+                raise RequestError(f"--{field}: is for runs, and {shown} is a bundle, which is copied as it is")
         push_bundle(open_bundle(place), destination)
     else:
         with tempfile.TemporaryDirectory(prefix="mjtrain-") as folder:
             _write(place, options, Path(folder))
             push_bundle(Path(folder), destination)
-    print(f"{place} as {destination}")
+    print(f"{hide_query(place)} as {destination}")
 
 
 def _write(place: str, options: Options, folder: Path) -> None:

@@ -54,6 +54,7 @@ def open_bundle(place: str) -> Path:
     The folder is below ~/.cache/mjtrain/policies, or below $XDG_CACHE_HOME, under a name that its content decides.
     """
     read = _make_reader(place)
+    place = hide_query(place)
     data = read(MANIFEST, MAX_MANIFEST_BYTES)
     manifest = parse_manifest(data, place)
     folder = cache_dir("policies") / manifest.digest
@@ -74,7 +75,7 @@ def pull_bundle(place: str, folder: Path) -> Manifest:
     """Copy a bundle to a new folder, verified; errors as those of `open_bundle`."""
     _check_new(folder)
     source = open_bundle(place)
-    manifest = parse_manifest((source / MANIFEST).read_bytes(), place)
+    manifest = parse_manifest((source / MANIFEST).read_bytes(), hide_query(place))
     with saying_where("pull", folder):
         _copy(source, [*manifest.files, MANIFEST], folder)
     return manifest
@@ -119,7 +120,8 @@ def check_destination(destination: str) -> None:
     if scheme == "hf":
         _check_hub(destination)
     elif scheme in ("http", "https"):
-        raise RequestError(f"push {destination}: mjtrain cannot write to web servers; push to a folder, hf:// or s3://")
+        shown = hide_query(destination)
+        raise RequestError(f"push {shown}: mjtrain cannot write to web servers; push to a folder, hf:// or s3://")
     elif scheme:
         url = check_url("push", destination)
         if scheme != "file":

@@ -10,8 +10,10 @@ from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
 from mjtrain.runs.checkpoint import find_valid_checkpoint, hold_checkpoint, require_checkpoint
 from mjtrain.runs.history import RunSearch, find_runs, summarise_run
+from mjtrain.runs.motion_places import name_place
 from mjtrain.runs.resume import find_resumed_here
 from mjtrain.runs.run_dir import load_params, parse_agent, read_learner, read_params, read_recorded
+from mjtrain.runs.storage.store import hide_query
 from mjtrain.runs.trained_run import is_run
 from mjtrain.runs.trust import check_teacher
 from mjtrain.runtime.errors import RequestError, require
@@ -34,7 +36,9 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     asked = config.run.teacher
     if not isinstance(algorithm, ImitationConfig):
         if asked is not None:
-            raise RequestError(f"--teacher {asked}: {config.task} does not learn from a teacher; leave it out")
+            raise RequestError(
+                f"--teacher {hide_query(asked)}: {config.task} does not learn from a teacher; leave it out"
+            )
         return config
     if asked is not None:
         algorithm = replace(algorithm, teacher_run=asked)
@@ -45,7 +49,7 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
     resumed = find_resumed_here(config)
     if algorithm.teacher_run and is_gone and (recorded := _read_recorded(config, resumed)) is not None:
         asked_before = None if resumed is None else read_recorded(resumed, "run").get("teacher")
-        if asked not in (None, AUTO, asked_before):
+        if asked is not None and asked != AUTO and asked_before not in (asked, name_place(asked)):
             _check_same(asked, _open_shared(algorithm) if is_shared else place, recorded)
         groups = _groups_of(recorded, "teacher", resumed)
         return replace(config, agent=_with_teacher(agent, recorded.algorithm, groups))
@@ -58,22 +62,23 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         place = run_dir
     elif is_shared:
         place = _open_shared(algorithm)
-    checkpoint = _find_checkpoint(algorithm.teacher_run, place)
+    given = hide_query(algorithm.teacher_run)
+    checkpoint = _find_checkpoint(given, place)
     if checkpoint.name != WEIGHTS:
         hold_checkpoint(checkpoint)  # a training that still writes there may delete it before it is read
     if asked is not None and (recorded := _read_recorded(config, resumed)) is not None:
         _check_same(asked, checkpoint, recorded)
     theirs = load_params(checkpoint.parent, "env")
     if (learner := read_learner(checkpoint.parent).name) != DEFAULT_LEARNER:
-        raise RequestError(f"{_FLAG} {algorithm.teacher_run}: was learned with {learner}; give a run of rsl_rl")
+        raise RequestError(f"{_FLAG} {given}: was learned with {learner}; give a run of rsl_rl")
     try:
         taught = parse_agent(load_params(checkpoint.parent, "agent"))
     except ValueError as error:
-        raise RequestError(f"{_FLAG} {algorithm.teacher_run}: {error}") from error
+        raise RequestError(f"{_FLAG} {given}: {error}") from error
     if algorithm.teacher is None:
         check_teacher(checkpoint.parent, taught.actor)
     known = replace(algorithm, teacher_run=str(checkpoint), teacher=algorithm.teacher or taught.actor)
-    agent = _with_teacher(agent, known, _groups_of(taught, "actor", algorithm.teacher_run))
+    agent = _with_teacher(agent, known, _groups_of(taught, "actor", given))
     _check_terms(config, agent, theirs, taught)
     return replace(config, agent=agent)
 
@@ -154,7 +159,7 @@ def _check_same(asked: str, found: Path, recorded: AgentConfig) -> None:
     is_copy = found.name == WEIGHTS and found.parent.name == learned_from.name
     if not is_copy and learned_from.resolve() not in (found.resolve(), found.parent.resolve()):
         raise RequestError(
-            f"--teacher {asked}: the resumed run learns from {learned_from}, whose weights are in its "
+            f"--teacher {hide_query(asked)}: the resumed run learns from {learned_from}, whose weights are in its "
             "checkpoints; leave --teacher out, or begin a new run"
         )
 
@@ -162,7 +167,7 @@ def _check_same(asked: str, found: Path, recorded: AgentConfig) -> None:
 def _open_shared(algorithm: ImitationConfig) -> Path:
     """Return the weights of a shared policy, in a folder with what its run recorded."""
     given = algorithm.teacher_run
-    require(f"{_FLAG} {given}", "share", "safetensors")
+    require(f"{_FLAG} {hide_query(given)}", "share", "safetensors")
     if given == PRETRAINED and not algorithm.teacher_task:
         raise RequestError(f"{_FLAG} {given}: the task names no task of its teacher; give {PRETRAINED}:TASK")
     return open_bundle(f"{PRETRAINED}:{algorithm.teacher_task}" if given == PRETRAINED else given) / WEIGHTS
@@ -185,7 +190,7 @@ def _find_checkpoint(given: str, place: Path) -> Path:
 def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: AgentConfig) -> None:
     """Compare what the teacher read and did with what this task has for it, by the names of the terms."""
     assert isinstance(config.env, EnvConfig), "the request was refused"
-    place = config.agent.algorithm.teacher_run  # pyright: ignore[reportAttributeAccessIssue]
+    place = hide_query(config.agent.algorithm.teacher_run)  # pyright: ignore[reportAttributeAccessIssue]
     if not {"observations", "actions"} <= theirs.keys():
         raise RequestError(f"{_FLAG} {place}: was trained in an environment of another kind")
     here = config.env.observations

@@ -30,6 +30,7 @@ from mjtrain.runs.history import RunSearch, find_newest_run, open_run, recorded_
 from mjtrain.runs.robot import find_robot, with_absolute_file
 from mjtrain.runs.run_dir import list_differences, load_params, parse_agent, read_learner
 from mjtrain.runs.sources import list_code, list_code_changes, restore_data
+from mjtrain.runs.storage.store import hide_query
 from mjtrain.runs.trust import Trust
 from mjtrain.runtime.errors import RequestError
 
@@ -65,7 +66,7 @@ class TrainedRun:
     """The checkpoint file, absolute; None for an untrained task."""
 
     place: str | None = None
-    """Place of a shared policy, as it was given; None for any other."""
+    """Place of a shared policy, as it was given, without the query of a URL; None for any other."""
 
     notices: tuple[str, ...] = ()
     """A line for each run or checkpoint that was passed over, and for a robot, code or data that is not what the run
@@ -133,14 +134,15 @@ def _open_bundle(task: str, run: str | None, checkpoint: str | None, *, trust: b
     place = run if run is not None and not is_place(task) else task
     for flag, value in (("--checkpoint", checkpoint), ("--run", None if place == run else run)):
         if value is not None:
-            raise RequestError(f"{flag} {value}: {place} is one policy already; leave the flag out")
+            shown = hide_query(place)
+            raise RequestError(f"{flag} {hide_query(value)}: {shown} is one policy already; leave the flag out")
     if place == task:
         folder = open_bundle(place)
-        return replace(read_run(folder, trust=trust), checkpoint=folder / WEIGHTS, place=place)
+        return replace(read_run(folder, trust=trust), checkpoint=folder / WEIGHTS, place=hide_query(place))
     name, defaults = resolve_task_name(task), load_task(task)
     folder = open_bundle(place)
     rule = Trust(run_dir=folder, task=name, is_named=True, everything=trust)
-    return replace(_read_run(rule, defaults), checkpoint=folder / WEIGHTS, place=place)
+    return replace(_read_run(rule, defaults), checkpoint=folder / WEIGHTS, place=hide_query(place))
 
 
 def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None, *, trust: bool) -> TrainedRun:

@@ -25,7 +25,7 @@ from mjtrain.learning.library import check_learner, find_library
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.history import summarise_run
-from mjtrain.runs.motion_places import list_places, resolve_motions, use_motion, with_place_names
+from mjtrain.runs.motion_places import list_places, name_place, resolve_motions, use_motion, with_place_names
 from mjtrain.runs.resume import check_urls, find_resumed_here, is_resumed, preview_run, resolve_learner, resolve_requeue
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
@@ -144,7 +144,15 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     fitted = _fit_to_plan(TrainRequest(config=config, launch=launch, plan=plan, requeued_job=job))
     request = _check_task(_fetch_motions(_check_run(fitted)))
     recorded = {"env": with_place_names(fitted.config.env), "agent": request.config.agent}
-    return replace(request, params=to_plain({**recorded, "learner": request.config.learner}))
+    params = to_plain({**recorded, "learner": request.config.learner})
+    return replace(request, config=_with_named_runs(request.config), params=params)
+
+
+def _with_named_runs(config: TrainConfig) -> TrainConfig:
+    """Return a config whose run is recorded without keys in URLs; what they name was found before."""
+    asked = {field: getattr(config.run, field) for field in ("load", "load_critic", "teacher")}
+    named = {field: name_place(place) for field, place in asked.items() if place is not None}
+    return replace(config, run=replace(config.run, **named))
 
 
 def _complete(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainConfig, str | None]:

@@ -17,6 +17,7 @@ from mjtrain.env.term_check import find_term_problems
 from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.runs.bundle_places import PRETRAINED, is_place
 from mjtrain.runs.motion_places import resolve_motions
+from mjtrain.runs.storage.store import hide_query
 from mjtrain.runs.trained_run import TrainedRun, find_replayed_run, find_trained_run, is_run, make_untrained_run
 from mjtrain.runtime.errors import RequestError, refuse, require
 from mjtrain.runtime.files import check_writable, saying_where
@@ -75,7 +76,9 @@ def _name_run(task: str, config: PlayConfig) -> str | None:
             "mjtrain push wrote a policy"
         )
     if config.run is not None:
-        raise RequestError(f"--run {config.run}: --policy {policy} names a policy already; give one of them")
+        raise RequestError(
+            f"--run {hide_query(config.run)}: --policy {hide_query(policy)} names a policy already; give one of them"
+        )
     return place
 
 

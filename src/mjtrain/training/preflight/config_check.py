@@ -18,6 +18,7 @@ from mjtrain.config.limits import AT_LEAST_1, find_option_problems, find_type_pr
 from mjtrain.env.term_check import find_empty_parts, find_term_problems, find_unfit_names
 from mjtrain.launcher.faults import PLACES, Fault
 from mjtrain.runs.resume import is_resumed
+from mjtrain.runs.storage.store import hide_query
 from mjtrain.runtime.errors import RequestError, count, refuse, suggest
 
 _SYMMETRY = "--agent.algorithm.symmetry-cfg"
@@ -70,7 +71,8 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
     problems += [*find_option_problems(config.run), *find_option_problems(launch)]
     is_requeued = launch.requeue_on_signal and config.run.resume == "auto"  # which loads only at the first start
     if config.run.resume is not None and config.run.load is not None and not is_requeued:
-        problems += [f"--load {config.run.load}: cannot be combined with --resume, which brings its own weights"]
+        load = hide_query(str(config.run.load))
+        problems += [f"--load {load}: cannot be combined with --resume, which brings its own weights"]
     refuse([*problems, *_find_unused_critic(config)])
     if own is not None:
         names = [*find_empty_parts(own), *_find_unfit_names(config, own), *_find_unnamed_groups(config.agent)]
@@ -97,7 +99,7 @@ def _find_unused_critic(config: TrainConfig) -> Iterator[str]:
     """Yield why the critic of --load-critic would not be used."""
     if (place := config.run.load_critic) is None:
         return
-    flag = f"--load-critic {place}"
+    flag = f"--load-critic {hide_query(str(place))}"
     if config.run.load is None:
         yield f"{flag}: needs --load, which names the policy"
     if not isinstance(config.agent.algorithm, PpoConfig):

@@ -20,6 +20,7 @@ from mjtrain.runs.checkpoint import (
 )
 from mjtrain.runs.resume import is_resumed
 from mjtrain.runs.run_dir import read_params
+from mjtrain.runs.storage.store import hide_query
 from mjtrain.runs.trained_run import is_run
 from mjtrain.runtime.errors import OutsideError, RequestError, require
 
@@ -46,20 +47,17 @@ def _resolve_load(config: TrainConfig) -> TrainConfig:
     if run.load_critic is not None and config.learner.name != DEFAULT_LEARNER:
         learner = config.learner.name
         raise RequestError(f"--load-critic: is not supported by --learner {learner}; use --learner {DEFAULT_LEARNER}")
-    files = {
-        field: str(_find_file(place, f"--{flag} {place}", config))
-        for field, flag, place in (("load", "load", run.load), ("load_critic", "load-critic", run.load_critic))
-        if place is not None
-    }
+    asked = {"load": run.load, "load_critic": run.load_critic}
+    places = {field: place for field, place in asked.items() if place is not None}
+    flags = {field: f"--{field.replace('_', '-')} {hide_query(place)}" for field, place in places.items()}
+    files = {field: str(_find_file(place, flags[field], config)) for field, place in places.items()}
     if Path(files.get("load", "")).name == WEIGHTS and config.learner.name != DEFAULT_LEARNER:
         raise RequestError(
-            f"--load {run.load}: is a shared policy, which has no critic, and --learner {config.learner.name} needs "
+            f"{flags['load']}: is a shared policy, which has no critic, and --learner {config.learner.name} needs "
             f"one; give a run, or use --learner {DEFAULT_LEARNER}"
         )
     if Path(files.get("load_critic", "")).name == WEIGHTS:
-        raise RequestError(
-            f"--load-critic {run.load_critic}: a shared policy has no critic; give a run that learned by PPO"
-        )
+        raise RequestError(f"{flags['load_critic']}: a shared policy has no critic; give a run that learned by PPO")
     for file in map(Path, files.values()):
         check_recorded_learner(read_networks(file, "cpu"), file, config.learner.name)
     return replace(config, run=replace(run, **files)) if files else config
@@ -119,5 +117,5 @@ def note_load(asked: TrainConfig, resolved: TrainConfig) -> list[str]:
             continue
         untrained = Path(file).name == WEIGHTS and asked.run.load_critic is None
         shared = "; a shared policy has no critic, which starts untrained" if untrained else ""
-        lines.append(f"--{flag} {place}: starts from {file}{shared}")
+        lines.append(f"--{flag} {hide_query(place)}: starts from {file}{shared}")
     return lines
