@@ -344,6 +344,20 @@ def test_limits_stop_a_robot_within_a_long_control_period(tmp_path: Path) -> Non
     assert [row["state"] for row in controller.rows] == ["damped", "standing", "policy"], "the first period of each"
 
 
+def test_a_socket_that_fails_ends_the_run_by_stale_readings(tmp_path: Path) -> None:
+    policy, played = make_policy(tmp_path / "policy.onnx"), PlayedRobot()
+    robot, phases = UdpRobot("127.0.0.1", played.port), Phases(damped_s=0.1, standing_s=0.1, policy_s=patience(60))
+
+    def fail() -> None:
+        wait_until(lambda: bool(played.told) and played.told[-1].state == "policy", "policy")
+        robot.close()  # the socket raises an OSError from then on, as where the network is down
+
+    threading.Thread(target=fail, daemon=True).start()
+    limits = Limits(stale_s=1.0, late_ticks=10_000)
+    ended = Controller(policy, robot, Commands(policy.metadata, ()), phases, limits, TickLog(None)).run()
+    assert "readings are stale" in ended
+
+
 def test_an_output_that_is_not_finite_is_never_sent(tmp_path: Path) -> None:
     played = PlayedRobot()
     ended, _ = play(make_policy(tmp_path / "policy.onnx", float("nan")), played)

@@ -144,7 +144,7 @@ class UdpRobot:
         while True:
             try:
                 data = self._socket.recv(MAX_BYTES)
-            except (BlockingIOError, ConnectionRefusedError):  # nothing more, or the robot has no socket yet
+            except OSError:  # nothing more, the robot has no socket yet, or the network is down: readings become stale
                 return self._newest
             try:
                 readings = decode_readings(data)
@@ -163,7 +163,7 @@ class UdpRobot:
     def write(self, targets: Targets) -> None:
         """Send targets."""
         self._sent += 1
-        with contextlib.suppress(BlockingIOError, ConnectionRefusedError):  # as if it was lost
+        with contextlib.suppress(OSError):  # as if it was lost
             self._socket.send(encode_targets(targets, self._sent))
 
     def close(self) -> None:
