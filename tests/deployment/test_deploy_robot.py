@@ -386,6 +386,13 @@ def test_torque_is_limited_where_the_motor_turns_one_way_only() -> None:
     assert Actuation(metadata).torques(readings)["knee"] == (pytest.approx(30 * 0.4 - 2.0), 6.0)
 
 
+@pytest.mark.parametrize("missing", ["positions", "velocities"])
+def test_torques_of_joints_that_the_robot_does_not_measure_are_unknown(missing: str) -> None:
+    measured = {"positions": {"knee": np.zeros(1)}, "velocities": {"knee": np.zeros(1)}}
+    assert list(Actuation(METADATA).torques(Readings(**measured))) == ["knee"]
+    assert Actuation(METADATA).torques(Readings(**{**measured, missing: {}})) == {}
+
+
 def test_each_actuator_of_a_joint_is_bounded_by_its_range_unless_the_robot_bounds_torques() -> None:
     row = {**METADATA["actions"][0], "torque_range": None, "joint_torque_range": [-5.0, 5.0]}
     metadata = {**METADATA, "actions": [row, {**row, "actuator": "knee_spring"}]}
