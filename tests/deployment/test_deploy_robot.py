@@ -29,7 +29,7 @@ from mjtrain.deployment.control_loop import COMPLETED, Controller, Guard, Limits
 from mjtrain.deployment.observation import make_observer
 from mjtrain.deployment.packets import PacketError, UdpRobot, decode_targets, encode_readings
 from mjtrain.deployment.policy import DeployedPolicy, check
-from mjtrain.deployment.robot import Readings
+from mjtrain.deployment.robot import Readings, Targets
 from mjtrain.deployment.run_policy import SimulatedProcess
 from mjtrain.deployment.steering import APPROACH, Commands
 from mjtrain.env.catalog import load_task
@@ -356,6 +356,46 @@ def test_a_socket_that_fails_ends_the_run_by_stale_readings(tmp_path: Path) -> N
     limits = Limits(stale_s=1.0, late_ticks=10_000)
     ended = Controller(policy, robot, Commands(policy.metadata, ()), phases, limits, TickLog(None)).run()
     assert "readings are stale" in ended
+
+
+class SlowRobot:
+    """A robot in this process, and the time: a sleep of the controller takes none. The robot's clock runs slow."""
+
+    def __init__(self, drift: float) -> None:
+        self._drift, self._now, self._sequence = drift, 1000.0, 0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+
+    def read(self) -> Readings:
+        self._sequence += 1
+        clock = (1.0 - self._drift) * self._now
+        return Readings(sequence=self._sequence, time_s=clock, positions={"knee": np.zeros(1)})
+
+    def write(self, targets: Targets) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("drift", "cause"),
+    [(5e-4, COMPLETED), (-5e-4, COMPLETED), (5e-3, "readings are stale")],
+    ids=["slow clock", "fast clock", "growing delay"],
+)
+def test_drift_of_the_robots_clock_is_not_age(
+    drift: float, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = {**METADATA, "observations": METADATA["observations"][:1]}
+    policy = make_constant_policy(tmp_path / "policy.onnx", metadata, [0.25])
+    robot, phases = SlowRobot(drift), Phases(damped_s=0.1, standing_s=0.1, policy_s=80.0)
+    monkeypatch.setattr(control_loop, "time", robot)
+    controller = Controller(policy, robot, Commands(metadata, ()), phases, Limits(stale_s=0.03), TickLog(None))
+    assert cause in controller.run()
 
 
 def test_an_output_that_is_not_finite_is_never_sent(tmp_path: Path) -> None:

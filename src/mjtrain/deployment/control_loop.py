@@ -27,6 +27,10 @@ REPEAT_S = 0.02
 """Longest time without a packet, in seconds: where a control period is longer, the last targets are sent again, so that
 the watchdog of a robot need not know the period. Limits and signals are looked at as often."""
 
+MAX_DRIFT = 1e-3
+"""Largest drift between the clocks of the robot and of the controller, in s/s: NTP slews each by up to 5e-4.
+A delay that grows faster is noticed."""
+
 COMPLETED = "completed"
 """Cause of an end that nobody forced."""
 
@@ -152,7 +156,7 @@ class Controller:
         self._observer: Observer | None = None
         self._stop: str | None = None
         self._offset_s = float("inf")  # least difference of this clock and the robot's: no delay
-        self._sequence, self._arrived_s = -1, 0.0
+        self._sequence, self._arrived_s, self._read_s = -1, 0.0, 0.0
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -268,7 +272,8 @@ class Controller:
         assert readings is not None
         if readings.sequence != self._sequence:
             self._sequence, self._arrived_s = readings.sequence, now
-        self._offset_s = min(self._offset_s, now - readings.time_s)
+        self._offset_s += MAX_DRIFT * (now - self._read_s)  # else a slow clock of the robot would count as age
+        self._offset_s, self._read_s = min(self._offset_s, now - readings.time_s), now
         return readings, max(now - self._arrived_s, now - readings.time_s - self._offset_s)
 
     def _act(
