@@ -27,7 +27,7 @@ from mjtrain.deployment import control_loop
 from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.control_loop import COMPLETED, Controller, Guard, Limits, Phases, TickLog
 from mjtrain.deployment.observation import make_observer
-from mjtrain.deployment.packets import PacketError, UdpRobot, decode_targets, encode_readings
+from mjtrain.deployment.packets import PacketError, UdpRobot, decode_readings, decode_targets, encode_readings
 from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.deployment.robot import Readings, Targets
 from mjtrain.deployment.run_policy import SimulatedProcess
@@ -576,12 +576,16 @@ def test_a_model_that_cannot_be_simulated_is_one_line(text: str, words: str, tmp
         SimulatedProcess({"model": str(model)}, make_policy(tmp_path / "policy.onnx"))
 
 
+MOTOR = """
+<mujoco>
+  <worldbody><body><joint name="knee"/><geom size="0.1"/></body></worldbody>
+  <actuator><general name="knee_motor" joint="knee"/></actuator>
+</mujoco>
+"""
+
+
 def test_a_policy_that_gives_an_actuator_other_controls_than_it_has_is_one_line(tmp_path: Path) -> None:
-    joint = '<joint name="knee"/><geom size="0.1"/>'
-    actuator = '<actuator><general name="knee_motor" joint="knee"/></actuator>'
-    (model := tmp_path / "robot.xml").write_text(
-        f"<mujoco><worldbody><body>{joint}</body></worldbody>{actuator}</mujoco>"
-    )
+    (model := tmp_path / "robot.xml").write_text(MOTOR)
     row = {**METADATA["actions"][0], "formula": "none", "why": "x", "held_controls": [None, 0.1]}
     policy = make_constant_policy(tmp_path / "policy.onnx", {**METADATA, "actions": [row]}, [0.25])
     words = r"\(the policy gives 2 controls to knee_motor, which has 1; export the run again\)$"
@@ -614,9 +618,67 @@ def test_a_command_has_the_size_that_the_metadata_says() -> None:
     assert commands.current["velocity"] == pytest.approx([0.6, 0.8, -1.0])
 
 
+HUGE = b"1" + b"0" * 400
+"""A whole number that no float can hold."""
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"[]", b'{"v":2,"seq":1}', b'{"v":1,"seq":1,"state":"policy","drives":{"a":[1,"x"]}}', b"[" * 10_000]
+    "data",
+    [
+        b"",
+        b"[]",
+        b'{"v":2,"seq":1}',
+        b'{"v":1,"seq":1,"state":"policy","drives":{"a":[1,"x"]}}',
+        b'{"v":1,"seq":1,"state":"policy","drives":{"a":[%b]}}' % HUGE,
+        b'{"v":1,"seq":1,"state":"policy","drives":{"a":{"kp":%b,"kd":0,"position":0,"torque":0}}}' % HUGE,
+        b'{"v":1,"seq":1,"state":"policy","drives":{"a":[NaN]}}',
+        b'{"v":1,"seq":1,"state":"policy","drives":{"a":[-Infinity]}}',
+        b"[" * 10_000,
+    ],
+    ids=lambda data: data[:60].decode(),
 )
 def test_what_is_not_a_packet_is_refused(data: bytes) -> None:
     with pytest.raises(PacketError):
         decode_targets(data)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b'"time":%b' % HUGE,
+        b'"time":0,"positions":{"knee":[%b]}' % HUGE,
+        b'"time":0,"positions":{"knee":[]}',
+        b'"time":0,"velocities":{"knee":[0,0]}',
+        b'"time":0,"truth":5',
+        b'"time":0,"truth":[]',
+        b'"time":0,"truth":{"positions":{"knee":[]}}',
+    ],
+    ids=lambda fields: fields[:60].decode(),
+)
+def test_readings_that_are_not_valid_are_refused(fields: bytes) -> None:
+    with pytest.raises(PacketError):
+        decode_readings(b'{"v":1,"seq":1,%b}' % fields)
+
+
+@pytest.mark.parametrize("width", [0, 2, 4])
+def test_an_up_that_is_not_a_vector_ends_the_run(width: int) -> None:
+    cause = Guard(METADATA, Limits()).find_exceeded(Readings(sensors={"up": np.ones(width)}), 0.0, 0)
+    assert cause == f"the robot reports {width} numbers of up instead of 3"
+
+
+@pytest.mark.parametrize("controls", [b"", b"1,2", HUGE])
+def test_the_simulated_robot_ignores_drives_that_do_not_fit_an_actuator(controls: bytes, tmp_path: Path) -> None:
+    (model := tmp_path / "robot.xml").write_text(MOTOR)
+    row = {**METADATA["actions"][0], "formula": "none", "why": "x", "held_controls": [None]}
+    metadata = {**METADATA, "sensors": {}, "actions": [row]}
+    process = SimulatedProcess({"model": str(model)}, make_constant_policy(tmp_path / "policy.onnx", metadata, [0.25]))
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            packet = b'{"v":1,"seq":1,"state":"policy","drives":{"knee_motor":[%b]}}' % controls
+            sender.sendto(packet, ("127.0.0.1", process.port))
+        robot = UdpRobot("127.0.0.1", process.port)
+        robot.write(Targets(state="damped"))
+        wait_until(lambda: robot.read() is not None or process.find_end() is not None, "readings")
+        assert process.find_end() is None
+    finally:
+        process.close()

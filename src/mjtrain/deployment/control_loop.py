@@ -17,7 +17,7 @@ from mjtrain.deployment.robot import Drive, Readings, Robot, Targets
 from mjtrain.deployment.rotations import matrix
 from mjtrain.deployment.steering import Commands
 from mjtrain.deployment.terms import ERRORS, Scene, compute, find_base
-from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError, count
 from mjtrain.runtime.files import check_writable, saying_where, write_out
 
 FIRST_READINGS_S = 10.0
@@ -86,6 +86,9 @@ class Guard:
             return f"readings are stale: the newest is {age_s:.3g} s old (--stale-s {limits.stale_s:g})"
         if missed > limits.late_ticks:
             return f"ticks are late: {missed} control periods were missed in a row (--late-ticks {limits.late_ticks})"
+        for measured, name, width in ((readings.sensors, self._up, 3), (readings.positions, self._base, 7)):
+            if name is not None and name in measured and len(measured[name]) != width:
+                return f"the robot reports {count(len(measured[name]), 'number')} of {name} instead of {width}"
         tilt = self.tilt(readings)
         if tilt is not None and tilt > limits.tilt:
             return f"the base is tilted by {tilt:.3g} rad (--max-tilt {limits.tilt:g})"

@@ -2,8 +2,8 @@
 
 import contextlib
 import json
-import math
 import socket
+import sys
 from dataclasses import asdict
 from typing import Any, TypeGuard
 
@@ -17,6 +17,9 @@ MAX_BYTES = 65_507
 """Largest payload of a datagram over IPv4."""
 
 STATES = ("damped", "standing", "policy", "stop")
+
+WIDTHS = {"positions": (1, 4, 7), "velocities": (1, 3, 6)}
+"""How many numbers a joint has: a hinge or slide, a ball joint, a free joint."""
 
 
 class PacketError(ValueError):
@@ -75,7 +78,7 @@ def _decode(data: bytes) -> dict[str, Any]:
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max  # whole numbers in JSON have no bound
 
 
 def _plain_drives(drives: dict[str, Drive]) -> dict[str, Any]:
@@ -107,7 +110,9 @@ def _measured(readings: Readings) -> dict[str, Any]:
     }
 
 
-def _names(packet: dict[str, Any]) -> dict[str, Any]:
+def _names(packet: Any) -> dict[str, Any]:
+    if not isinstance(packet, dict):
+        raise PacketError("truth is not an object")
     found: dict[str, Named] = {}
     for key in ("positions", "velocities", "sensors", "values"):
         named = packet.get(key, {})
@@ -116,6 +121,8 @@ def _names(packet: dict[str, Any]) -> dict[str, Any]:
         for name, row in named.items():
             if not isinstance(row, list) or not all(map(_is_number, row)):
                 raise PacketError(f"{key} of {name} are not finite numbers")
+            if key in WIDTHS and len(row) not in WIDTHS[key]:
+                raise PacketError(f"{key} of {name} are {len(row)} numbers, which no joint has")
         found[key] = {name: np.array(row, dtype=float) for name, row in named.items()}
     return found
 

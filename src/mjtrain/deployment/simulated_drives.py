@@ -84,7 +84,16 @@ class SimulatedDrives:
                 self._model.actuator_biasprm[index, :2] = 0.0
 
     def obey(self, drives: dict[str, Drive]) -> None:
-        """Set targets; raises a KeyError if the model has no such actuator."""
+        """Set targets.
+
+        Raises:
+            KeyError: The model has no such actuator.
+            ValueError: An actuator has another number of controls. Then no target is set.
+        """
+        for name, drive in drives.items():
+            controls = int(self._model.actuator_ctrlnum[self._model.actuator(name).id])
+            if drive.controls is not None and len(drive.controls) != controls:
+                raise ValueError(f"{name} has {count(controls, 'control')}, not {len(drive.controls)}")
         with self._changing_gains():
             for name, drive in drives.items():
                 index, row = self._model.actuator(name).id, self._rows[name]

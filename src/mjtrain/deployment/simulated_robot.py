@@ -20,7 +20,7 @@ import numpy as np
 
 from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.observation import Observer
-from mjtrain.deployment.packets import MAX_BYTES, PacketError, decode_targets, encode_readings
+from mjtrain.deployment.packets import MAX_BYTES, decode_targets, encode_readings
 from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Named, Readings, Targets
 from mjtrain.deployment.simulated_drives import SimulatedDrives, forward_at_rest
@@ -109,7 +109,7 @@ class SimulatedRobot:
             if not is_other and sequence <= self._sequence:
                 return
             self._obey(targets)
-        except (PacketError, KeyError):
+        except (ValueError, KeyError):  # it is not a packet, or its drives do not fit the model
             return
         self._controller, self._sequence, self._last_s = address, sequence, now
 
