@@ -4,6 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mjtrain.config import LearnerConfig, to_plain
+from mjtrain.runs.run_dir import save_params
 from mjtrain.runtime import files
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.tools.plotting import (
@@ -12,6 +14,7 @@ from mjtrain.tools.plotting import (
     average,
     draw_curves,
     group_runs,
+    load_curves,
     make_figure,
     resolve_metrics,
     x_values,
@@ -63,6 +66,29 @@ def test_seeds_are_grouped_and_groups_are_named_by_what_differs() -> None:
     ]
     assert [group.label for group in group_runs([make_run([1]), make_run([2])])] == ["Cart (2 runs)"]
     assert [group.label for group in group_runs([make_run([1]), make_run([1], task="Dog", other=1)])] == ["Cart", "Dog"]
+
+
+def test_learners_and_their_settings_are_apart(tmp_path: Path) -> None:
+    """A run that recorded no learner is one of the default."""
+    launch = {"task": "Cart", "run": {"num_envs": 8}, "plan": {"ranks": [0]}}
+    learners = {
+        "early": None,
+        "usual": LearnerConfig(),
+        "skrl": LearnerConfig(name="skrl"),
+        "slow": LearnerConfig(name="skrl", settings={"learning_rate": 1e-4}),
+    }
+    for name, learner in learners.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text('{"iteration": 1, "mean_reward": 1.0}\n')
+        save_params(tmp_path / name, env={"step_dt": 0.02}, agent={"seed": 1}, launch=launch)
+        if learner is not None:
+            save_params(tmp_path / name, learner=to_plain(learner))
+    groups = group_runs([load_curves(tmp_path / name) for name in learners])
+    assert [group.label for group in groups] == [
+        "learner.name rsl_rl, learner.settings.learning_rate None (2 runs)",
+        "learner.name skrl, learner.settings.learning_rate None",
+        "learner.name skrl, learner.settings.learning_rate 0.0001",
+    ]
 
 
 def test_metrics_by_name_and_pattern() -> None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from mjtrain.config import to_plain
 from mjtrain.env.catalog import resolve_task_name
 from mjtrain.runs.history import RunSearch
 from mjtrain.runs.history import find_runs as find_task_runs
 from mjtrain.runs.run import Rows, parse_metrics
-from mjtrain.runs.run_dir import load_params
+from mjtrain.runs.run_dir import load_params, read_learner
 from mjtrain.runtime.errors import RequestError, require, suggest
 from mjtrain.runtime.event_log import METRICS_FILE, read_lines
 from mjtrain.runtime.files import check_writable, replacing, saying_where
@@ -105,7 +106,8 @@ def load_curves(run_dir: Path) -> RunCurves:
     if not rows:
         raise RequestError(f"{run_dir}: has no completed iteration yet")
     try:
-        settings = _comparable({name: load_params(run_dir, name) for name in ("env", "agent", "launch")})
+        params = {name: load_params(run_dir, name) for name in ("env", "agent", "launch")}
+        settings = _comparable(params | {"learner": to_plain(read_learner(run_dir))})
     except (RequestError, KeyError, TypeError, AttributeError):
         settings = {"run": run_dir.name}  # a run with unknown settings gets a separate curve
     return RunCurves(name=run_dir.name, rows=rows, settings=settings, restarts=restarts, broken_lines=lines.skipped)
@@ -119,6 +121,7 @@ def _comparable(params: dict[str, Any]) -> dict[str, Any]:
         "task": launch["task"],
         "run": run,
         "num_ranks": len(launch["plan"]["ranks"]),
+        "learner": params["learner"],
         "env": params["env"],
         "agent": params["agent"],
     }
