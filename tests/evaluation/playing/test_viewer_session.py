@@ -93,9 +93,18 @@ def test_what_is_no_dump_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     text.write_text("nothing")
     other = tmp_path / "other"
     other.mkdir()
+    whole = write_dump(other).read_bytes()
+    half, changed, array = tmp_path / "half.npz", tmp_path / "changed.npz", tmp_path / "array.npy"
+    half.write_bytes(whole[: len(whole) // 2])
+    at = whole.index(b"NUMPY") + 200  # in the numbers of the first array
+    changed.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    np.save(array, np.zeros(3))
     for task, file, message in (
         ("Cartpole-Balance", tmp_path / "gone.npz", "no such file"),
         ("Cartpole-Balance", text, "not a NaN dump"),
+        ("Cartpole-Balance", half, "not a NaN dump"),
+        ("Cartpole-Balance", changed, "not a NaN dump"),
+        ("Cartpole-Balance", array, "not a NaN dump"),
         ("Arm-Reach", write_dump(tmp_path), "has 2 positions and the robot 6"),
         ("Cartpole-Balance", write_dump(other, qpos=np.full((10, 2), np.nan)), "has no env step that is finite"),
     ):

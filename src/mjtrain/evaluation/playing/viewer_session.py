@@ -2,6 +2,8 @@
 
 import queue
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +171,7 @@ def load_dump(path: Path) -> Dump:
             step_dt, world, robot = float(file["step_dt"]), int(file["world"]), str(file["robot"])
     except FileNotFoundError:
         raise RequestError(f"--replay {path}: no such file") from None
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise RequestError(
             f"--replay {path}: not a NaN dump, such as a file in the folder nan of a run ({error})"
         ) from error
