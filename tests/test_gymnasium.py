@@ -70,6 +70,21 @@ def test_every_task_is_registered_and_made_by_its_id() -> None:
     env.close()
 
 
+def test_a_name_that_gymnasium_refuses_is_left_out(tmp_path: Path) -> None:
+    info = tmp_path / "third_party-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: third-party\nVersion: 1.0\n")
+    names = ("AA-Task", "AA-Task-v2", "AA Space", "AA/Slash")
+    (info / "entry_points.txt").write_text("[mjtrain.tasks]\n" + "".join(f"{name} = own:make\n" for name in names))
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import gymnasium, mjtrain.gymnasium\n"
+        "print(sorted(name for name in gymnasium.registry if name.startswith('mjtrain/AA')), "
+        f"{ID!r} in gymnasium.registry)"
+    )
+    assert run_program(script) == "['mjtrain/AA-Task'] True"
+
+
 def test_spaces_hold_what_is_observed_and_done(env: TaskVectorEnv) -> None:
     assert env.single_observation_space == Box(-np.inf, np.inf, (4,), np.float32)
     assert env.single_action_space == Box(-1, 1, (1,), np.float32)

@@ -1,5 +1,6 @@
 """A task as Gymnasium's vector environment, its spaces, and the registration of all tasks."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, Literal
@@ -258,8 +259,9 @@ def _read_mode(mode: Autoreset) -> AutoresetMode:
 
 
 def register_tasks() -> None:
-    """Register every task under its name; none is imported."""
+    """Register every task whose name Gymnasium takes under that name; none is imported."""
     for entry in list_tasks():
-        gymnasium.register(
-            f"{NAMESPACE}/{entry.name}", vector_entry_point="mjtrain.api:make_vec", kwargs={"task": entry.name}
-        )
+        with contextlib.suppress(gymnasium.error.Error):  # such as of a space; `make_vec` of mjtrain takes any name
+            gymnasium.register(
+                f"{NAMESPACE}/{entry.name}", vector_entry_point="mjtrain.api:make_vec", kwargs={"task": entry.name}
+            )
