@@ -131,6 +131,21 @@ def test_parts_of_another_type_are_named(tmp_path: Path) -> None:
             mjtrain.train("Cartpole-Balance", resume=str(run_dir), max_iterations=2, **again)
 
 
+@pytest.mark.parametrize("learner", ["skrl", "skrl_sac"])
+def test_a_run_without_mixed_precision_is_resumed_with_it(learner: str) -> None:
+    def resume(context: RankContext) -> float:
+        config = make_train_config("Cartpole-Balance", num_envs=4)
+        made: list[Any] = []
+        for is_mixed in (False, True):
+            own = LearnerConfig(name=learner, settings={"mixed_precision": is_mixed})
+            made.append(make_learner(context, make_env(context, config), config.agent, own))
+        before, after = (each._algorithm for each in made)
+        after.load_state_dict({**before.state_dict(), "learning_rate": 1e-3, "iter": 0}, Path("model_1.pt"))
+        return after.state_dict()["scaler"]["scale"]
+
+    assert mjtrain.launch(resume, launch=CPU) == 65536.0
+
+
 def test_groups_that_are_missing_are_named() -> None:
     agent = AgentConfig(obs_groups={"critic": ("actor",)})
     with pytest.raises(RequestError, match=r"^--agent\.obs-groups\.actor: is missing; name the groups"):

@@ -284,7 +284,8 @@ class RlGamesAlgorithm(Algorithm):
     def load_state_dict(self, content: dict[str, Any], path: Path) -> None:
         """Continue from a checkpoint; see `Algorithm`."""
         self.load_weights(content, path)
-        self._agent.scaler.load_state_dict(content["scaler"])
+        if content["scaler"]:  # empty if it was trained without mixed precision
+            self._agent.scaler.load_state_dict(content["scaler"])
         for name, optimizer in self._optimizers.items():
             schedule = (self._agent if name == "optimizer" else self._agent.central_value_net).scheduler
             load_optimizer(optimizer, content[name], keeps_rate=isinstance(schedule, IdentityScheduler))

@@ -152,7 +152,8 @@ class SkrlAlgorithm(SkrlBase):
         """Continue from a checkpoint; see `Algorithm`."""
         self.load_weights(content, path)
         load_optimizer(self._ppo.optimizer, content["optimizer"], keeps_rate=self._ppo.scheduler is None)
-        self._ppo.scaler.load_state_dict(content["scaler"])
+        if content["scaler"]:  # empty if it was trained without mixed precision
+            self._ppo.scaler.load_state_dict(content["scaler"])
 
 
 def make_learner(context: RankContext, env: TaskEnv, agent: AgentConfig, settings: Mapping[str, Any]) -> TrainingLoop:

@@ -154,7 +154,8 @@ class SacAlgorithm(SkrlBase):
         self.load_weights(content, path)
         for name in self._optimizers():
             load_optimizer(sac.checkpoint_modules[name], content[name], keeps_rate=True)
-        sac.scaler.load_state_dict(content["scaler"])
+        if content["scaler"]:  # empty if it was trained without mixed precision
+            sac.scaler.load_state_dict(content["scaler"])
         if sac.cfg.learn_entropy:
             with torch.no_grad():
                 sac.log_entropy_coefficient.copy_(content["log_entropy_coefficient"])
