@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.runs.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from mjtrain.runs.history import find_run_to_resume
+from mjtrain.runs.run_dir import read_recorded
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.request import preview, resolve_training
 from support.resuming import assert_same, read_rows
@@ -90,6 +92,29 @@ def test_total_env_steps_count_from_the_runs_start(run_dir: Path, tmp_path: Path
     assert [row["iteration"] for row in read_rows(run_dir)] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize(("num_envs", "left", "resume"), [(8, 8, True), (32, 2, "auto")])
+def test_env_steps_that_are_left_are_counted_with_the_environments_of_now(
+    num_envs: int, left: int, resume: Any, run_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of 3072, 1536 are done in 4 iterations; iterations that follow may have faults, and the others may not."""
+    options: dict[str, Any] = {"resume": resume, "num_envs": num_envs, "total_env_steps": 8 * 16 * 24}
+    last, line = 4 + left, f"{left} iterations left, 1,536 env steps in total"
+    for iteration in (last, last + 1):
+        launch = replace(ONE, inject_fault=(f"phase=rollout,iteration={iteration},kind=raise",))
+        request = resolve_training(make_train_config("Cartpole-Balance", log_root=str(tmp_path), **options), launch)
+        if iteration == last:
+            assert preview(request)["summary"][0].endswith(line)
+            continue
+        with pytest.raises(RequestError, match=f"iteration={last + 1},kind=raise: the run ends with iteration {last}$"):
+            preview(request)
+        with pytest.raises(RequestError, match=f"the run ends with iteration {last}$"):
+            train(tmp_path, 300, launch, **options)
+    train(tmp_path, 300, **options)
+    assert line in capfd.readouterr().err
+    assert read_rows(run_dir)[-1]["iteration"] == last
+    assert read_recorded(run_dir, "run")["max_iterations"] == last
+
+
 @pytest.mark.parametrize("place", ["newest", "auto", "storage", "auto from the storage"])
 @pytest.mark.usefixtures("run_dir")
 def test_a_dry_run_counts_what_the_run_has_already(place: str, tmp_path: Path) -> None:
@@ -101,6 +126,9 @@ def test_a_dry_run_counts_what_the_run_has_already(place: str, tmp_path: Path) -
     config = make_train_config("Cartpole-Balance", num_envs=16, max_iterations=10, **options)
     line = preview(resolve_training(config, ONE))["summary"][0]
     assert line.endswith("; 6 iterations left, 2,304 env steps in total")
+    if place.endswith("storage"):  # a plan fetches no checkpoint, which has the env steps
+        config = replace(config, run=replace(config.run, total_env_steps=9999))
+        assert preview(resolve_training(config, ONE))["summary"][0].endswith(" = 384 env steps per iteration")
 
 
 def test_another_number_of_environments_is_said(

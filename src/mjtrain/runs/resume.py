@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,14 @@ class FoundRun:
     def iteration(self) -> int:
         """Iterations that it has already."""
         return self.stored if self.checkpoint is None else checkpoint_iteration(self.checkpoint)
+
+    @cached_property
+    def env_steps(self) -> int:
+        """Env steps that its checkpoint has, which is read; 0 without one."""
+        if self.checkpoint is None:
+            return 0
+        with taking_apart(load_checkpoint(self.checkpoint, "cpu"), self.checkpoint) as parts:
+            return int(parts.get("infos", {}).get("env_steps_total", 0))
 
 
 def preview_run(config: TrainConfig) -> FoundRun:
@@ -159,8 +168,9 @@ def find_local_run(config: TrainConfig) -> FoundRun:
     run_dir, checkpoint, lines = find_run_to_resume(config)
     _check_same_learner(config, run_dir)
     _check_iterations(config, checkpoint_iteration(checkpoint))
-    _check_env_steps(config, checkpoint)
-    return FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=str(run_dir), notices=tuple(lines))
+    found = FoundRun(run_dir=run_dir, checkpoint=checkpoint, resume=str(run_dir), notices=tuple(lines))
+    _check_env_steps(config, found)
+    return found
 
 
 def _make_new(config: TrainConfig, *notices: str) -> FoundRun:
@@ -201,9 +211,10 @@ def _download(config: TrainConfig, url: str) -> FoundRun:
         checkpoint, lines = fetch_checkpoint(url, found.run_dir)
         if checkpoint is None:
             raise RequestError(f"--resume {url}: {'; '.join(lines) or 'no checkpoint found'}")
+        found = replace(found, checkpoint=checkpoint, resume=url, notices=(*lines, f"downloaded from {url}"))
         if url == config.run.resume:
-            _check_env_steps(config, checkpoint)
-    return replace(found, checkpoint=checkpoint, resume=url, notices=(*lines, f"downloaded from {url}"))
+            _check_env_steps(config, found)
+    return found
 
 
 def _find_own(config: TrainConfig) -> FoundRun:
@@ -267,14 +278,10 @@ def _check_iterations(config: TrainConfig, done: int) -> None:
         raise RequestError(f"--max-iterations {config.run.max_iterations}: the run has {done} already; ask for more")
 
 
-def _check_env_steps(config: TrainConfig, checkpoint: Path) -> None:
+def _check_env_steps(config: TrainConfig, found: FoundRun) -> None:
     asked = config.run.total_env_steps
-    if asked is None:
-        return
-    with taking_apart(load_checkpoint(checkpoint, "cpu"), checkpoint) as parts:
-        done = int(parts.get("infos", {}).get("env_steps_total", 0))
-    if done >= asked:
-        raise RequestError(f"--total-env-steps {asked}: the run has {done} already; ask for more")
+    if asked is not None and found.env_steps >= asked:
+        raise RequestError(f"--total-env-steps {asked}: the run has {found.env_steps} already; ask for more")
 
 
 def resolve_requeue(

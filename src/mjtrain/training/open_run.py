@@ -46,6 +46,7 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
         claim_run_dir(found.run_dir) as (session, notices),
         removing_on_refusal(found.run_dir, found.made, started, (RequestError, NotWrittenError)),
     ):
+        request = request.fit_to_run(found)
         run, lines = _make_run(request, found, previous, started, session)
         if run.restarted:
             cause = f"started again from outside{mark_injected(run.run_dir)}"

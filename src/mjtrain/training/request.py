@@ -26,7 +26,15 @@ from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.motion_places import list_places, name_place, resolve_motions, use_motion, with_place_names
-from mjtrain.runs.resume import check_urls, find_resumed_here, is_resumed, preview_run, resolve_learner, resolve_requeue
+from mjtrain.runs.resume import (
+    FoundRun,
+    check_urls,
+    find_resumed_here,
+    is_resumed,
+    preview_run,
+    resolve_learner,
+    resolve_requeue,
+)
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import name_run_dir
 from mjtrain.runs.sources import find_copies
@@ -60,6 +68,7 @@ from mjtrain.training.preflight.run_size import (
     choose_agent,
     default_num_envs,
     find_imitated,
+    find_last_iteration,
     find_memory_need,
     find_uneven_batches,
     fit_to_ranks,
@@ -98,11 +107,24 @@ class TrainRequest:
     memory: MemoryNeed | None = None
     """What each rank needs; None where the robot is known only to the run that is resumed."""
 
-    def describe(self, iterations_done: int = 0) -> str:
-        """Say in a line what will run."""
+    def fit_to_run(self, found: FoundRun) -> "TrainRequest":
+        """Return the same with the iteration with which a run that is resumed ends, if it was asked for env steps.
+
+        Raises:
+            RequestError: A fault cannot happen in its iterations.
+        """
+        config, world_size = self.config, self.plan.world_size
+        if config.run.total_env_steps is None or found.checkpoint is None:
+            return self
+        last = find_last_iteration(config, world_size, found.iteration, found.env_steps)
+        config = replace(config, run=replace(config.run, max_iterations=last))
+        refuse(find_training_problems(self.plan.faults, config, world_size))
+        return replace(self, config=config)
+
+    def describe(self, iterations_done: int | None = 0) -> str:
+        """Say in a line what will run; None leaves out how much is left."""
         config, world_size = self.config, self.plan.world_size
         num_envs, num_steps = config.num_envs, config.agent.num_steps_per_env
-        to_come = max(0, config.run.max_iterations - iterations_done)
         engine, learner = f"{resolve_engine(config.run.engine, self.plan.device)} engine", config.learner.name
         if not isinstance(config.env, EnvConfig):
             engine = config.env.label
@@ -111,11 +133,14 @@ class TrainRequest:
         device = self.plan.device if world_size == 1 else self.plan.device.partition(":")[0]
         ranks = f"{count(world_size, 'rank')} on {device}"
         rollout = f"{count(num_envs, 'env')} x {count(num_steps, 'step')}"
-        return (
+        line = (
             f"{config.task}: {ranks} ({engine}{with_learner}) x {rollout} = "
-            f"{count(per_iteration, 'env step')} per iteration; {count(to_come, 'iteration')} left, "
-            f"{count(per_iteration * to_come, 'env step')} in total"
+            f"{count(per_iteration, 'env step')} per iteration"
         )
+        if iterations_done is None:
+            return line
+        to_come = max(0, config.run.max_iterations - iterations_done)
+        return f"{line}; {count(to_come, 'iteration')} left, {count(per_iteration * to_come, 'env step')} in total"
 
     def describe_learning(self, iterations_done: int = 0) -> str:
         """Say in a line with what each rank learns: what a task may choose by the kind of device."""
@@ -193,7 +218,8 @@ def _drop_unused(config: TrainConfig) -> tuple[TrainConfig, list[str]]:
 
 def _check_run(request: TrainRequest) -> TrainRequest:
     config, plan, run = request.config, request.plan, request.config.run
-    refuse(find_training_problems(plan.faults, config, plan.world_size))
+    is_counted = run.total_env_steps is None or not is_resumed(config)  # else by `fit_to_run`
+    refuse(find_training_problems(plan.faults, config, plan.world_size, is_counted=is_counted))
     resolve_engine(run.engine, plan.device)
     name_run_dir(config)  # checks --run-name
     if run.logger not in get_args(LoggerName):
@@ -366,9 +392,14 @@ def preview(request: TrainRequest) -> dict[str, Any]:
         StorageError: The storage cannot be reached, and what is there decides.
     """
     found = preview_run(request.config)
-    log_root = Path(request.config.run.log_root).absolute()
+    request = request.fit_to_run(found)
+    run, log_root = request.config.run, Path(request.config.run.log_root).absolute()
+    is_uncounted = run.total_env_steps is not None and found.stored > 0  # how many env steps it has was not fetched
     return {
-        "summary": [request.describe(found.iteration), request.describe_learning(found.iteration)],
+        "summary": [
+            request.describe(None if is_uncounted else found.iteration),
+            request.describe_learning(found.iteration),
+        ],
         "notices": [*request.notices, *found.notices],
         "config": to_plain(request.config),
         "plan": to_plain(request.plan.for_run(found.run_dir)),

@@ -1,6 +1,5 @@
 """One training run, as one rank sees it."""
 
-import math
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.worker import Stream, derive_seed
 from mjtrain.sim.engines import make_engine
 from mjtrain.training.hooks import HookContext, make_hooks
-from mjtrain.training.preflight.run_size import fit_to_ranks
+from mjtrain.training.preflight.run_size import find_last_iteration, fit_to_ranks
 from mjtrain.training.reporting.report import RunReport
 
 
@@ -64,7 +63,8 @@ def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> T
         learner = make_learner(context, env, config.agent, config.learner)
         register_targets(env, learner, lambda iteration: checkpoint_path(run.run_dir, iteration))
         notices = [*resized, *restore(learner, context, config, run)]
-        last_iteration = find_last_iteration(config, learner)
+        done = learner.iteration, learner.env_steps_total
+        last_iteration = find_last_iteration(config, context.world_size, *done)
         report = None
         if context.is_main:
             if config.run.checkpoint_url is not None and context.restarts == 0:
@@ -171,11 +171,3 @@ def _find_checkpoint(config: TrainConfig, run: TrainingRun) -> tuple[Path | None
             if path is not None:
                 return path, [*lines, f"{path.name} comes from {url}"]
     return path, []
-
-
-def find_last_iteration(config: TrainConfig, learner: TrainingLoop) -> int:
-    """Return the iteration with which the run ends; env steps done with another number of ranks count too."""
-    if config.run.total_env_steps is None or learner.iteration == 0:
-        return config.run.max_iterations
-    left = max(0, config.run.total_env_steps - learner.env_steps_total)
-    return learner.iteration + math.ceil(left / learner.env_steps_per_iteration)

@@ -207,8 +207,10 @@ def find_mirrored_groups(agent: AgentConfig) -> tuple[str, ...]:
     return tuple(dict.fromkeys(group for name in ("actor", "critic") for group in agent.obs_groups.get(name, ())))
 
 
-def find_training_problems(faults: tuple[Fault, ...], config: TrainConfig, world_size: int) -> Iterator[str]:
-    """Yield why faults cannot happen to a training."""
+def find_training_problems(
+    faults: tuple[Fault, ...], config: TrainConfig, world_size: int, *, is_counted: bool = True
+) -> Iterator[str]:
+    """Yield why faults cannot happen to a training; without `is_counted`, its last iteration is not known yet."""
     for fault in faults:
         flag = f"--inject-fault {fault}"
         phases = PLACES.get(fault.kind, _PHASES)
@@ -222,7 +224,10 @@ def find_training_problems(faults: tuple[Fault, ...], config: TrainConfig, world
             yield f"{flag}: {config.env.label} has no worlds of mjtrain's; give phase=update"
         elif (fault.iteration or fault.step) and fault.phase in _ONCE:
             yield f"{flag}: phase={fault.phase} comes once, before the first iteration; leave out iteration and step"
-        elif problem := _find_step_problem(fault, config, world_size) or _find_iteration_problem(fault, config):
+        elif problem := (
+            _find_step_problem(fault, config, world_size)
+            or (_find_iteration_problem(fault, config) if is_counted else "")
+        ):
             yield f"{flag}: {problem}"
         elif fault.phase == "evaluation" and not config.run.eval_interval:
             yield f"{flag}: needs evaluations; give --eval-interval too"

@@ -55,7 +55,6 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
     if mode is not None and mode not in COMPILE_MODES:
         why = "keeps CUDA graphs, which PPO cannot use; " if mode in ("reduce-overhead", "max-autotune") else ""
         raise RequestError(f"--agent.torch-compile-mode {mode}: {why}give one of {', '.join(COMPILE_MODES)}, or None")
-    max_iterations = run.max_iterations
     num_envs = default_num_envs(config, device) if run.num_envs is None else run.num_envs
     if run.num_envs_total is not None:
         num_envs, rest = divmod(run.num_envs_total, world_size)
@@ -64,13 +63,19 @@ def resolve_run_size(config: TrainConfig, world_size: int, device: str = "cpu") 
                 f"--num-envs-total {run.num_envs_total}: cannot be split evenly over {world_size} ranks; "
                 f"{name_multiples(run.num_envs_total, world_size)} can"
             )
-    samples = num_envs * config.agent.num_steps_per_env
     _check_update(config.agent, num_envs)
     if config.learner.name == DEFAULT_LEARNER:
         _check_advantages(config.agent, num_envs, world_size)
-    if run.total_env_steps is not None:
-        max_iterations = math.ceil(run.total_env_steps / (samples * world_size))
-    return replace(config, run=replace(run, num_envs=num_envs, max_iterations=max_iterations))
+    config = replace(config, run=replace(run, num_envs=num_envs))
+    return replace(config, run=replace(config.run, max_iterations=find_last_iteration(config, world_size)))
+
+
+def find_last_iteration(config: TrainConfig, world_size: int, iteration: int = 0, env_steps: int = 0) -> int:
+    """Return the iteration with which a run ends that has done this much, perhaps with another number of ranks."""
+    if config.run.total_env_steps is None:
+        return config.run.max_iterations
+    left = max(0, config.run.total_env_steps - env_steps)
+    return iteration + math.ceil(left / (config.num_envs * config.agent.num_steps_per_env * world_size))
 
 
 def fit_to_ranks(config: TrainConfig, world_size: int, device: str = "cpu") -> tuple[TrainConfig, list[str]]:
