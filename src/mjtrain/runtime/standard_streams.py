@@ -4,6 +4,7 @@ import contextlib
 import faulthandler
 import io
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,10 +85,19 @@ class _LenientFile(io.FileIO):
 
     def write(self, data: Any) -> int | None:
         try:
-            return super().write(data)
+            while (written := super().write(data)) is None:
+                wait_until_writable(self.fileno())
+            return written
         except OSError as error:
             self.error = error
             return memoryview(data).nbytes
+
+
+def wait_until_writable(descriptor: int) -> None:
+    """Wait until a write would take something or fail; another program may have made a shared stream non-blocking."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)  # the end of the reader ends the wait too
+    poll.poll()
 
 
 def flush_standard_streams() -> None:

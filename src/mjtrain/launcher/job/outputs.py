@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from mjtrain.launcher.ipc.messages import HostConnection
+from mjtrain.runtime.standard_streams import wait_until_writable
 
 Stream = Literal["stdout", "stderr"]
 
@@ -68,13 +69,17 @@ def _write(stream: IO[str] | None, data: bytes) -> None:
     """Write bytes to a standard stream as they are, or as text if it is not one of the operating system's."""
     if stream is None:  # this process was started without it
         return
-    stream.flush()
     descriptor = _descriptor(stream)
     if descriptor is None:
+        stream.flush()
         stream.write(data.decode(errors="replace"))
         return
     while data:
-        data = data[os.write(descriptor, data) :]
+        try:
+            stream.flush()
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            wait_until_writable(descriptor)
 
 
 def _descriptor(stream: IO[str] | None) -> int | None:
