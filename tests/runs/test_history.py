@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mjtrain.api import make_train_config
-from mjtrain.config import TaskConfig, TrainConfig
+from mjtrain.config import TaskConfig, TrainConfig, to_plain
 from mjtrain.runs import history
 from mjtrain.runs.checkpoint import save_checkpoint
 from mjtrain.runs.claim import claim_run_dir
@@ -175,6 +175,24 @@ def test_auto_resumes_what_the_same_command_started_in_its_own_folders(file: Pat
     ant = f"{file.parent}/ant.py:make_task"
     make_run(logs / "hopper_make_task" / "2026-01-02_00-00-00", ant, run={"run_name": "n"})
     assert find_or_make_run(resuming(str(file), logs, resume="auto", run_name="n")).run_dir == own
+
+
+def test_auto_finds_a_run_that_was_resumed_by_hand(tmp_path: Path) -> None:
+    from mjtrain.runs.resume import find_kept_flags, find_local_run, find_resumed_here
+
+    url, folder = "file:///stored", tmp_path / "cartpole_balance"
+    flags = {"checkpoint_url": url, "run_name": "slurm-7"}
+    run_dir = make_run(folder / "2026-01-01_00-00-00_slurm-7", "Cartpole-Balance", run=flags)
+    for _ in range(2):
+        config = resuming("Cartpole-Balance", tmp_path, resume=str(run_dir))
+        found, run = find_local_run(config), to_plain(config.run)
+        assert (run["checkpoint_url"], run["run_name"]) == (None, "")  # nothing is uploaded
+        kept = find_kept_flags(found, run)
+        save_params(run_dir, launch={"task": "Cartpole-Balance", "run": run, **kept})
+    assert find_resumed_here(resuming("Cartpole-Balance", tmp_path, **{"resume": "auto", **flags})) == run_dir
+    assert find_resumed_here(resuming("Cartpole-Balance", tmp_path, resume="auto")) is None
+    assert find_kept_flags(found, {**run, **flags}) == {}
+    assert find_kept_flags(replace(found, resume=url), run) == {}  # a copy in a new directory
 
 
 def test_a_task_may_name_its_folder(tmp_path: Path) -> None:

@@ -256,12 +256,25 @@ def _find_own_checkpoint(config: TrainConfig) -> Path | None:
     for run_dir in find_runs(search):
         if run_dir.parent != search.folder:
             continue  # --agent.experiment-name is part of a command
-        run = read_recorded(run_dir, "run")
+        run = read_recorded(run_dir, "found_by") or read_recorded(run_dir, "run")
         if (run.get("checkpoint_url"), run.get("run_name")) == (config.run.checkpoint_url, config.run.run_name):
             checkpoint, _ = find_valid_checkpoint(run_dir)
             if checkpoint is not None:
                 return checkpoint
     return None
+
+
+def find_kept_flags(found: FoundRun, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return by which flags --resume auto still finds a run that is resumed in its directory, if not by those of `run`.
+
+    Flags that this command does not give are those of the command that it was resumed after.
+    """
+    if found.resume != str(found.run_dir):
+        return {}
+    before = read_recorded(found.run_dir, "found_by") or read_recorded(found.run_dir, "run")
+    given = {name: run[name] for name in ("checkpoint_url", "run_name")}
+    kept = {name: before[name] for name in given if not given[name] and isinstance(before.get(name), str)}
+    return {"found_by": {**given, **kept}} if any(kept.values()) else {}
 
 
 def _check_same_learner(config: TrainConfig, run_dir: Path) -> None:

@@ -14,7 +14,7 @@ from mjtrain.launcher import NotSavedError
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, list_checkpoints
 from mjtrain.runs.claim import check_claim, claim_run_dir
 from mjtrain.runs.history import read_last_row
-from mjtrain.runs.resume import FoundRun, find_or_make_run
+from mjtrain.runs.resume import FoundRun, find_kept_flags, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
 from mjtrain.runs.run_dir import NotWrittenError, list_changes, removing_empty, removing_on_refusal
 from mjtrain.runs.sources import find_copies, list_code, list_code_changes, list_data_changes
@@ -118,6 +118,7 @@ def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, A
         "task_file": None if file is None else str(file.absolute()),
         "started": started,
         "run": run,
+        **find_kept_flags(found, run),
         "launch": to_plain(request.launch),
         "plan": to_plain(request.plan.for_run(found.run_dir)),
         "packages": installed_packages(),
