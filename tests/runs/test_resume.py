@@ -50,6 +50,13 @@ def test_eight_iterations_are_four_and_four(tmp_path: Path, launch: mjtrain.Laun
     assert_same(one, other)
 
 
+def test_a_resume_by_hand_leaves_a_run_to_its_command(tmp_path: Path) -> None:
+    own = train(tmp_path, 1, resume="auto", run_name="slurm-7")
+    assert train(tmp_path, 2, resume=str(own)) == own
+    assert train(tmp_path, 3, resume="auto", run_name="slurm-7") == own
+    assert train(tmp_path, 1, resume="auto") != own
+
+
 @pytest.fixture
 def run_dir(stopped_run: Path, tmp_path: Path) -> Path:
     """A copy of a run of four iterations, alone below its log root."""
