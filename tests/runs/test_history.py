@@ -183,10 +183,10 @@ def test_auto_finds_a_run_that_was_resumed_by_hand(tmp_path: Path) -> None:
     url, folder = "file:///stored", tmp_path / "cartpole_balance"
     flags = {"checkpoint_url": url, "run_name": "slurm-7"}
     run_dir = make_run(folder / "2026-01-01_00-00-00_slurm-7", "Cartpole-Balance", run=flags)
+    config = resuming("Cartpole-Balance", tmp_path, resume=str(run_dir))
+    found, run = find_local_run(config), to_plain(config.run)
+    assert (run["checkpoint_url"], run["run_name"]) == (None, "")  # nothing is uploaded
     for _ in range(2):
-        config = resuming("Cartpole-Balance", tmp_path, resume=str(run_dir))
-        found, run = find_local_run(config), to_plain(config.run)
-        assert (run["checkpoint_url"], run["run_name"]) == (None, "")  # nothing is uploaded
         kept = find_kept_flags(found, run)
         save_params(run_dir, launch={"task": "Cartpole-Balance", "run": run, **kept})
     assert find_resumed_here(resuming("Cartpole-Balance", tmp_path, **{"resume": "auto", **flags})) == run_dir
