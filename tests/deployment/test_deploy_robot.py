@@ -428,7 +428,7 @@ def test_torque_is_limited_where_the_motor_turns_one_way_only() -> None:
 
 @pytest.mark.parametrize("missing", ["positions", "velocities"])
 def test_torques_of_joints_that_the_robot_does_not_measure_are_unknown(missing: str) -> None:
-    measured = {"positions": {"knee": np.zeros(1)}, "velocities": {"knee": np.zeros(1)}}
+    measured: dict[str, Any] = {"positions": {"knee": np.zeros(1)}, "velocities": {"knee": np.zeros(1)}}
     assert list(Actuation(METADATA).torques(Readings(**measured))) == ["knee"]
     assert Actuation(METADATA).torques(Readings(**{**measured, missing: {}})) == {}
 
