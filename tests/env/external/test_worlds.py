@@ -284,6 +284,18 @@ def test_other_mistakes_are_one_line() -> None:
         assert "\n" not in str(caught.value)
 
 
+class Maker:
+    def __call__(self, **options: Any) -> PointMass:
+        return PointMass(**options)
+
+
+@pytest.mark.parametrize("function", [partial(point_mass), Maker()])
+def test_what_makes_environments_must_have_a_name(function: Any) -> None:
+    task = TaskConfig(env=VecEnvConfig(make=function), agent=AgentConfig(), num_envs=3, max_iterations=1)
+    with pytest.raises(RequestError, match=r"^--env\.make: is .*, which no run could record; give a function"):
+        mjtrain.train(task, launch=mjtrain.LaunchConfig(gpu_ids=None))
+
+
 def test_an_agent_must_read_what_there_is() -> None:
     task = load_task("gymnasium:Pendulum-v1")
     check_before_training(PENDULUM, task.agent, 2)

@@ -13,8 +13,9 @@ from mjtrain.config import (
     PpoConfig,
     SymmetryConfig,
     TrainConfig,
+    VecEnvConfig,
 )
-from mjtrain.config.limits import AT_LEAST_1, find_option_problems, find_type_problems
+from mjtrain.config.limits import AT_LEAST_1, find_option_problems, find_type_problems, show
 from mjtrain.env.term_check import find_empty_parts, find_term_problems, find_unfit_names
 from mjtrain.launcher.faults import PLACES, Fault
 from mjtrain.runs.resume import is_resumed
@@ -122,6 +123,9 @@ def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
     """Find what only environments with mjtrain's worlds can do."""
     assert not isinstance(config.env, EnvConfig)
     yield from find_type_problems(type(config.env), config.env, "--env")
+    if isinstance(config.env, VecEnvConfig) and not hasattr(config.env.make, "__qualname__"):
+        yield f"--env.make: is {show(config.env.make)}, which no run could record; give a function made with def"
+        return
     label = config.env.label
     if config.run.engine != "auto":
         yield f"--engine {config.run.engine}: {label} brings its own physics"
