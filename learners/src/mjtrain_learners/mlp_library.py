@@ -127,7 +127,9 @@ def check_settings(settings: Mapping[str, Any], allowed: Mapping[str, Any], libr
             check_settings(value, usual, library, f"{prefix}{name}.")
         elif not _is_alike(value, usual):
             kind = {bool: "true or false", int: "a whole number", str: "a word"}.get(type(usual), "a number")
-            raise RequestError(f"{flag} {value}: give {kind}")
+            is_text = isinstance(usual, float) and isinstance(value, str)
+            hint = "; YAML reads 1e-4 as text, and 1.0e-4 as a number" if is_text else ""
+            raise RequestError(f"{flag} {value}: give {kind}{hint}")
 
 
 def _is_alike(value: Any, usual: Any) -> bool:
