@@ -163,8 +163,10 @@ def test_a_resumed_run_has_the_weight_decay_that_is_asked_for() -> None:
 def test_a_run_without_mixed_precision_is_resumed_with_it() -> None:
     def resume(context: RankContext) -> float:
         config = make_train_config("Cartpole-Balance", num_envs=4)
-        learners = (make_learner(context, make_env(context, config), config.agent, RL_GAMES) for _ in range(2))
-        before, after = (learner._algorithm for learner in learners)  # pyright: ignore[reportAttributeAccessIssue]
+        learners: list[Any] = [
+            make_learner(context, make_env(context, config), config.agent, RL_GAMES) for _ in range(2)
+        ]
+        before, after = (learner._algorithm for learner in learners)
         after._agent.scaler = torch.amp.GradScaler("cpu")  # that of rl_games is for GPUs, and does nothing without one
         after.load_state_dict({**before.state_dict(), "learning_rate": 1e-3, "iter": 0}, Path("model_1.pt"))
         return after.state_dict()["scaler"]["scale"]

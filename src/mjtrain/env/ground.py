@@ -19,7 +19,7 @@ class Ground:
     def __init__(self, terrain: TerrainConfig, device: torch.device, first_world: int = 0) -> None:
         self._device = device
         self._first_world = first_world
-        self._grids: dict[object, torch.Tensor] = {}
+        self._grids: dict[tuple[float, ...], torch.Tensor] = {}
         self._heights: torch.Tensor | None = None
         if terrain.kind == "generated":
             field = make_height_field(terrain)
@@ -89,12 +89,12 @@ class Ground:
         return (xy[..., 0].abs() > self._half_x_m - margin_m) | (xy[..., 1].abs() > self._half_y_m - margin_m)
 
     def _grid(self, x: tuple[float, float, int], y: tuple[float, float, int]) -> torch.Tensor:
-        x, y = tuple(x), tuple(y)  # a task may have given lists
-        if (x, y) not in self._grids:
+        key = (*x, *y)  # a task may have given lists
+        if key not in self._grids:
             along_x, along_y = (torch.linspace(*bounds, device=self._device) for bounds in (x, y))
             ahead, left = torch.meshgrid(along_x, along_y, indexing="xy")
-            self._grids[x, y] = torch.stack([ahead.flatten(), left.flatten()], dim=1)
-        return self._grids[x, y]
+            self._grids[key] = torch.stack([ahead.flatten(), left.flatten()], dim=1)
+        return self._grids[key]
 
 
 @dataclass(frozen=True)
