@@ -660,6 +660,11 @@ def test_readings_that_are_not_valid_are_refused(fields: bytes) -> None:
         decode_readings(b'{"v":1,"seq":1,%b}' % fields)
 
 
+def test_the_place_of_a_free_joint_may_come_without_its_turn() -> None:
+    readings = decode_readings(b'{"v":1,"seq":1,"time":0,"positions":{"knee":[0.1],"cube":[1,2,3]}}')
+    assert readings.positions["cube"].tolist() == [1, 2, 3]
+
+
 @pytest.mark.parametrize("width", [0, 2, 4])
 def test_an_up_that_is_not_a_vector_ends_the_run(width: int) -> None:
     cause = Guard(METADATA, Limits()).find_exceeded(Readings(sensors={"up": np.ones(width)}), 0.0, 0)

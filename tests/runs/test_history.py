@@ -191,6 +191,11 @@ def test_auto_finds_a_run_that_was_resumed_by_hand(tmp_path: Path) -> None:
         save_params(run_dir, launch={"task": "Cartpole-Balance", "run": run, **kept})
     assert find_resumed_here(resuming("Cartpole-Balance", tmp_path, **{"resume": "auto", **flags})) == run_dir
     assert find_resumed_here(resuming("Cartpole-Balance", tmp_path, resume="auto")) is None
+    for now in ({"checkpoint_url": "file:///elsewhere"}, {"run_name": "by-hand"}):
+        by_hand = {**run, **now}
+        save_params(run_dir, launch={"task": "Cartpole-Balance", "run": by_hand, **find_kept_flags(found, by_hand)})
+        for command in (flags, now):
+            assert find_resumed_here(resuming("Cartpole-Balance", tmp_path, **{"resume": "auto", **command})) == run_dir
     assert find_kept_flags(found, {**run, **flags}) == {}
     assert find_kept_flags(replace(found, resume=url), run) == {}  # a copy in a new directory
 

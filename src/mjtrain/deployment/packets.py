@@ -18,8 +18,8 @@ MAX_BYTES = 65_507
 
 STATES = ("damped", "standing", "policy", "stop")
 
-WIDTHS = {"positions": (1, 4, 7), "velocities": (1, 3, 6)}
-"""How many numbers a joint has: a hinge or slide, a ball joint, a free joint."""
+WIDTHS = {"positions": (1, 3, 4, 7), "velocities": (1, 3, 6)}
+"""Numbers of a joint: of a hinge or slide, a ball joint and a free joint, of which three may be the position alone."""
 
 
 class PacketError(ValueError):

@@ -64,7 +64,7 @@ class SimulatedReadings:
             if name in ("sensor", "sensors"):
                 kind, key, known = "sensors", "sensor", list(self._sensors)
             alone = [re.escape(params[key])] if name in ("joint_pos", "joint_vel", "sensor") and key in params else []
-            patterns = params.get(f"{key}s", alone)
+            patterns = params.get(f"{key}s") or alone
             parts = [(kind, part) for part in known if any(re.fullmatch(pattern, part) for pattern in patterns)]
             if term["name"] in self._scans:
                 parts = [("values", term["name"])]

@@ -29,6 +29,9 @@ SUFFIXES = (".npz", ".csv", ".json", ".txt")
 MAX_MIB = 512
 """An NPZ file that unpacks to more is refused."""
 
+DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, MemoryError)
+"""Errors of an NPZ file that is damaged or encrypted. A damaged header may ask for more memory than there is."""
+
 _MJLAB = ("fps", "joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w")
 """Arrays of mjlab's files."""
 
@@ -175,8 +178,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
             raise RequestError(f"unpacks to {size >> 20} MiB; a motion has at most {MAX_MIB}")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, MemoryError) as error:
-        # Damaged or encrypted; the header of a damaged array may ask for more memory than there is.
+    except DAMAGES as error:
         raise RequestError("is not an NPZ file") from error
     except ValueError as error:
         why = (

@@ -34,6 +34,9 @@ from mjtrain.runtime.standard_streams import write_to_stderr
 _REQUEUING = {128 + signal.SIGTERM, 128 + signal.SIGUSR1, 128 + signal.SIGUSR2}
 """Statuses of a run that was stopped by what Slurm sends before the end."""
 
+_FINDING = ("checkpoint_url", "run_name")
+"""Settings of a run by which --resume auto finds it."""
+
 _PATIENCE_S = 60.0
 
 
@@ -256,25 +259,30 @@ def _find_own_checkpoint(config: TrainConfig) -> Path | None:
     for run_dir in find_runs(search):
         if run_dir.parent != search.folder:
             continue  # --agent.experiment-name is part of a command
-        run = read_recorded(run_dir, "found_by") or read_recorded(run_dir, "run")
-        if (run.get("checkpoint_url"), run.get("run_name")) == (config.run.checkpoint_url, config.run.run_name):
+        kept, run = read_recorded(run_dir, "found_by"), read_recorded(run_dir, "run")
+        commands = [_finding_flags(part) for part in (kept, run) if part]
+        if kept and not any(commands[-1].values()):
+            commands.pop()  # resumed by hand, without flags, which are those of every other command
+        if {name: getattr(config.run, name) for name in _FINDING} in commands:
             checkpoint, _ = find_valid_checkpoint(run_dir)
             if checkpoint is not None:
                 return checkpoint
     return None
 
 
-def find_kept_flags(found: FoundRun, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return by which flags --resume auto still finds a run that is resumed in its directory, if not by those of `run`.
+def _finding_flags(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: run.get(name) for name in _FINDING}
 
-    Flags that this command does not give are those of the command that it was resumed after.
+
+def find_kept_flags(found: FoundRun, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return by which flags --resume auto still finds a run that is resumed in its directory, beside those of `run`.
+
+    They are those of the command that started it, if `run` leaves some of them out.
     """
     if found.resume != str(found.run_dir):
         return {}
-    before = read_recorded(found.run_dir, "found_by") or read_recorded(found.run_dir, "run")
-    given = {name: run[name] for name in ("checkpoint_url", "run_name")}
-    kept = {name: before[name] for name in given if not given[name] and isinstance(before.get(name), str)}
-    return {"found_by": {**given, **kept}} if any(kept.values()) else {}
+    before = _finding_flags(read_recorded(found.run_dir, "found_by") or read_recorded(found.run_dir, "run"))
+    return {"found_by": before} if any(before[name] and not run[name] for name in _FINDING) else {}
 
 
 def _check_same_learner(config: TrainConfig, run_dir: Path) -> None:

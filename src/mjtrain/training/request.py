@@ -218,7 +218,7 @@ def _drop_unused(config: TrainConfig) -> tuple[TrainConfig, list[str]]:
 
 def _check_run(request: TrainRequest) -> TrainRequest:
     config, plan, run = request.config, request.plan, request.config.run
-    is_counted = run.total_env_steps is None or not is_resumed(config)  # else by `fit_to_run`
+    is_counted = not plan.faults or run.total_env_steps is None or not is_resumed(config)  # else by `fit_to_run`
     refuse(find_training_problems(plan.faults, config, plan.world_size, is_counted=is_counted))
     resolve_engine(run.engine, plan.device)
     name_run_dir(config)  # checks --run-name

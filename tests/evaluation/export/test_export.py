@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mujoco
 import numpy as np
 import onnx
 import onnxruntime
@@ -17,6 +18,7 @@ import mjtrain
 from mjtrain.cli.export import main
 from mjtrain.config import ImitationConfig, ObservationTerm
 from mjtrain.deployment.policy import KEY
+from mjtrain.deployment.simulated_readings import SimulatedReadings
 from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export import networks
@@ -27,6 +29,7 @@ from mjtrain.mdp import root
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.model import load_model
 from support.envs import make_env
 from support.vision import make_vision_env, make_vision_task, see, train_vision
 
@@ -154,6 +157,26 @@ def test_the_velocity_of_a_planar_root_is_described() -> None:
     described = describe_policy(TrainedRun(task="Cartpole-Balance", env=config, agent=task.agent), env, policy)
     (term,) = described["observations"]
     assert (term["name"], term["measured_by"], set(term["joints"])) == ("velocity", "encoders", {"slider", "hinge"})
+
+
+def positions(
+    env: Env, *, joints: tuple[str, ...] | None = None, sensors: tuple[str, ...] | None = None
+) -> torch.Tensor:
+    assert joints is None
+    assert sensors is None
+    return env.qpos("slider")
+
+
+def test_names_that_were_left_out_are_described() -> None:
+    task = load_task("Cartpole-Balance")
+    term = ObservationTerm(func=positions, params={"joints": None, "sensors": None})
+    config = replace(task.env, observations={"actor": {"positions": term}})
+    env = make_env(config)
+    policy = ActorPolicy(task.agent, env.observe(), env.num_actions)
+    described = describe_policy(TrainedRun(task="Cartpole-Balance", env=config, agent=task.agent), env, policy)
+    assert [term.get("joints") for term in described["observations"]] == [None]
+    data = mujoco.MjData(model := load_model(config))
+    assert "positions" in SimulatedReadings(model, data, described, 1.0, np.random.default_rng(0)).measure()[0]
 
 
 @pytest.mark.process

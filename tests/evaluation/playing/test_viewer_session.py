@@ -99,12 +99,17 @@ def test_what_is_no_dump_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     at = whole.index(b"NUMPY") + 200  # in the numbers of the first array
     changed.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
     np.save(array, np.zeros(3))
+    encrypted = bytearray(whole)
+    encrypted[6] |= 1  # a flag of the first member, and of its entry in the list at the end
+    encrypted[whole.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "encrypted.npz").write_bytes(encrypted)
     for task, file, message in (
         ("Cartpole-Balance", tmp_path / "gone.npz", "no such file"),
         ("Cartpole-Balance", text, "not a NaN dump"),
         ("Cartpole-Balance", half, "not a NaN dump"),
         ("Cartpole-Balance", changed, "not a NaN dump"),
         ("Cartpole-Balance", array, "not a NaN dump"),
+        ("Cartpole-Balance", tmp_path / "encrypted.npz", "not a NaN dump"),
         ("Arm-Reach", write_dump(tmp_path), "has 2 positions and the robot 6"),
         ("Cartpole-Balance", write_dump(other, qpos=np.full((10, 2), np.nan)), "has no env step that is finite"),
     ):

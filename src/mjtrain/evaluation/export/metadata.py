@@ -247,12 +247,12 @@ def _describe_source(term: ObservationTerm, env: Env, sensors: dict[str, Any]) -
     """Return joints and sensors in the order of the columns, what gives them on a robot, and where a clock begins."""
     found: dict[str, Any] = {}
     params, layout = term.params, env.engine.layout
-    if "joints" in params:
+    if params.get("joints") is not None:
         found["joints"] = layout.qpos.match(params["joints"])
     elif single := [value for key, value in params.items() if key == "joint" or key.endswith("_joint")]:
         found["joints"] = single
     named = [value for key, value in params.items() if key == "sensor" or key.endswith("_sensor")]
-    patterns = [*params.get("sensors", ()), *(re.escape(value) for value in named if value is not None)]
+    patterns = [*(params.get("sensors") or ()), *(re.escape(value) for value in named if value is not None)]
     if patterns:
         found["sensors"] = match_names(patterns, layout.sensors, "sensor")
     found["measured_by"] = _measured_by(term, found, env, sensors)

@@ -2,8 +2,6 @@
 
 import queue
 import time
-import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ import numpy as np
 
 from mjtrain.config import EnvConfig
 from mjtrain.evaluation.followed import Ghost
+from mjtrain.motion.files import DAMAGES
 from mjtrain.runtime.errors import RequestError, count
 from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.sim.robots.kinematics import Kinematics
@@ -171,7 +170,7 @@ def load_dump(path: Path) -> Dump:
             step_dt, world, robot = float(file["step_dt"]), int(file["world"]), str(file["robot"])
     except FileNotFoundError:
         raise RequestError(f"--replay {path}: no such file") from None
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, TypeError, KeyError, *DAMAGES) as error:
         raise RequestError(
             f"--replay {path}: not a NaN dump, such as a file in the folder nan of a run ({error})"
         ) from error
