@@ -32,12 +32,13 @@ from mjtrain.runs.bundle_places import GROUP, is_place, open_bundle
 from mjtrain.runs.motion_places import name_place
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import filling
-from support import commands
+from support import commands, noisy_task
 from support.hub import TOKEN, Hub
 from support.shared import make_once
 
 pytestmark = pytest.mark.process
 EPISODES = 4
+ONE = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
 POLICIES = Path(__file__).parents[2] / "policies"
 LAYERS = ("class_name", "hidden_dims", "cnn_cfg")
 """Settings of a network that the shapes of its weights depend on."""
@@ -50,7 +51,7 @@ def make(folder: Path) -> None:
         max_iterations=2,
         logger="none",
         log_root=str(folder / "logs"),
-        launch=mjtrain.LaunchConfig(gpu_ids=None, num_threads=1),
+        launch=ONE,
     )
     small = ["--episodes", str(EPISODES), "--observations", "10", "--license", "apache-2.0"]
     push.main([str(run.run_dir), str(folder / "bundle"), *small])
@@ -124,6 +125,13 @@ def test_a_student_does_not_tell_where_its_teacher_was(
         assert (f" --teacher {told} " in (shared / "README.md").read_text()) == bool(told)
         for file in shared.rglob("*.yaml"):
             assert str(tmp_path) not in file.read_text()
+
+
+def test_observations_may_draw_from_the_generator_of_torch(tmp_path: Path) -> None:
+    task = f"{noisy_task.__file__}:make_blurred"
+    run = mjtrain.train(task, max_iterations=1, logger="none", log_root=str(tmp_path / "logs"), launch=ONE)
+    push.main([str(run.run_dir), str(tmp_path / "bundle"), "--episodes", "1", "--observations", "10"])
+    assert (tmp_path / "bundle" / "policy.safetensors").is_file()
 
 
 def test_it_is_deployed_with_a_model_of_its_own_robot(bundle: Path) -> None:

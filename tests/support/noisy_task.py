@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mjtrain import EventTerm, RewardTerm, SuccessTerm, TaskConfig
+from mjtrain import EventTerm, ObservationTerm, RewardTerm, SuccessTerm, TaskConfig
 from mjtrain.env.catalog import load_task
 
 CALLS = 0
@@ -53,6 +53,19 @@ def make() -> TaskConfig:
     )
     agent = replace(task.agent, num_steps_per_env=8, save_interval=2)
     return replace(task, env=env, agent=agent, num_envs=8, max_iterations=4)
+
+
+def blurred(env: Any) -> torch.Tensor:
+    return env.qpos("hinge") + torch.randn(env.num_envs, 1)
+
+
+def make_blurred() -> TaskConfig:
+    """A task whose observations draw from torch's global generator."""
+    task = make()
+    groups = {
+        name: {**group, "blurred": ObservationTerm(func=blurred)} for name, group in task.env.observations.items()
+    }
+    return replace(task, env=replace(task.env, observations=groups))
 
 
 def make_slow() -> TaskConfig:

@@ -296,6 +296,22 @@ def test_what_makes_environments_must_have_a_name(function: Any) -> None:
         mjtrain.train(task, launch=mjtrain.LaunchConfig(gpu_ids=None))
 
 
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"size": 1, "colour": 1}, "got an unexpected keyword argument 'colour'"),
+        ({}, "missing a required argument: 'size'"),
+    ],
+)
+def test_what_makes_environments_must_take_the_arguments(kwargs: dict[str, Any], words: str) -> None:
+    def sized(num_envs: int, device: str, seed: int, size: int) -> PointMass:
+        raise AssertionError(num_envs, device, seed, size)
+
+    task = TaskConfig(env=VecEnvConfig(make=sized, kwargs=kwargs), agent=AgentConfig(), num_envs=3, max_iterations=1)
+    with pytest.raises(RequestError, match=rf"^--env\.kwargs: .*sized: {words}$"):
+        mjtrain.train(task, launch=mjtrain.LaunchConfig(gpu_ids=None))
+
+
 def test_an_agent_must_read_what_there_is() -> None:
     task = load_task("gymnasium:Pendulum-v1")
     check_before_training(PENDULUM, task.agent, 2)

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import AgentConfig, EnvConfig, ImitationConfig, to_plain
 from mjtrain.env.catalog import task_file
-from mjtrain.runs.bundle import METADATA, ONNX, WEIGHTS, BundleError, write_card, write_manifest, write_weights
+from mjtrain.runs.bundle import (
+    METADATA,
+    ONNX,
+    WEIGHTS,
+    BundleError,
+    read_weights,
+    write_card,
+    write_manifest,
+    write_weights,
+)
 from mjtrain.runs.bundle_places import PRETRAINED
 from mjtrain.runs.checkpoint import Parts, load_checkpoint, recorded_learner
 from mjtrain.runs.robot import record_robot
@@ -199,6 +208,7 @@ def _write_weights(context: RankContext, run: TrainedRun, path: Path) -> dict[st
     import torch
 
     from mjtrain.evaluation.playing.player import Player
+    from mjtrain.learning.library import make_policy
 
     assert run.checkpoint is not None
     content = Parts(load_checkpoint(run.checkpoint, "cpu"))
@@ -208,7 +218,10 @@ def _write_weights(context: RankContext, run: TrainedRun, path: Path) -> dict[st
         kept = {key: content[key] for key in list(content) if key in content.keys_read}
         kept |= {"learner": recorded_learner(content), "infos": {"task": run.task}}
         write_weights(path, kept)
-        with Player(context, replace(run, checkpoint=path)) as again:
-            if not torch.equal(player.act(), again.act()):
-                raise RuntimeError(f"{path.name} gives other actions than {run.checkpoint}")
+        learner = replace(run.learner, name=kept["learner"])
+        again = make_policy(run.agent, learner, player.env.observe(), player.env.num_actions)
+        again.load(read_weights(path, "cpu"), path)
+        # Both see the same observations: those of a second environment may differ by torch's global generator.
+        if not torch.equal(player.act(), again(player.env.observe())):
+            raise RuntimeError(f"{path.name} gives other actions than {run.checkpoint}")
     return kept

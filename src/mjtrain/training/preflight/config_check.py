@@ -1,5 +1,6 @@
 """What can be checked in a request without this machine and without the robot, faults to inject included."""
 
+import inspect
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
@@ -127,6 +128,13 @@ def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
         yield f"--env.make: is {show(config.env.make)}, which no run could record; give a function made with def"
         return
     label = config.env.label
+    if isinstance(config.env, VecEnvConfig):
+        try:
+            inspect.signature(config.env.make).bind(**{"num_envs": 1, "device": "cpu", "seed": 0, **config.env.kwargs})
+        except TypeError as error:
+            yield f"--env.kwargs: {label}: {error}"
+        except ValueError:  # a builtin may not tell its parameters
+            pass
     if config.run.engine != "auto":
         yield f"--engine {config.run.engine}: {label} brings its own physics"
     if config.run.video:
