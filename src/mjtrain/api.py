@@ -422,9 +422,10 @@ def export(
     """Write a trained policy as ONNX and TorchScript, and check that the files give the actions of the policy.
 
     Args:
-        run: A run (its directory, a `Run`, or what `train` returned), or a task by its name or path for its newest run.
+        run: A run (its directory, a `Run`, what `train` returned, or the place of a shared policy), or a task by its
+            name or path for its newest run.
         checkpoint: File, its name in the run, or "best". Default: the newest valid one.
-        out: Folder for the files. Default: export in the run directory.
+        out: Folder for the files. Default: export in the run directory; a shared policy needs one.
         observations: Number of recorded observations on which the files must agree with the policy.
         log_root: Folder below which runs live.
         trust: Whether any code that the run names may run; only for a run whose maker you trust.
@@ -462,7 +463,8 @@ def load_policy(
     """Load a trained policy as a function of observations.
 
     Args:
-        run: A run (its directory, a `Run`, or what `train` returned), or a task by its name or path for its newest run.
+        run: A run (its directory, a `Run`, what `train` returned, or the place of a shared policy), or a task by its
+            name or path for its newest run.
         checkpoint: File, its name in the run, or "best". Default: the newest valid one.
         log_root: Folder below which runs live.
         device: Torch device on which it is evaluated: "cpu", or such as "cuda:0".

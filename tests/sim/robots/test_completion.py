@@ -185,6 +185,16 @@ def test_parts_that_a_compilation_removes_are_not_completed(tmp_path: Path) -> N
         load(file, sensors={"t": SensorConfig(type="touch", object="seen")})
 
 
+def test_a_sensor_on_a_body_needs_a_name_that_no_site_has(tmp_path: Path) -> None:
+    (file := tmp_path / "site.xml").write_text(
+        '<mujoco><worldbody><body name="a"><freejoint/><geom size="0.1"/><site name="imu"/></body></worldbody></mujoco>'
+    )
+    words = "object a: would add a site named imu there, and the robot has one of this name; give the sensor another"
+    with pytest.raises(RequestError, match=words):
+        load(file, sensors={"imu": SensorConfig(type="gyro", object="a")})
+    assert load(file, sensors={"imu": SensorConfig(type="gyro", object="imu")}).nsensor == 1
+
+
 def test_sensors_measure_what_they_say(vendor: Path) -> None:
     sensors = {
         "position": SensorConfig(type="framepos", object="torso"),

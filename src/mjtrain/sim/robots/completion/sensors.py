@@ -156,7 +156,10 @@ def _contact_settings(flag: str, config: SensorConfig) -> list[int]:
 def _add_site(spec: Any, compiled: Callable[[], Any], name: str, kind: str, found: str, flag: str) -> str:
     """Add a site at the frame of a body, or around a geom in its shape; it is named after the sensor."""
     if name in _names(spec, "site"):
-        raise RequestError(f"--env.robot.{flag} {found}: needs a site named {name}, and there is another one")
+        raise RequestError(
+            f"--env.robot.{flag} {found}: would add a site named {name} there, and the robot has one of this name; "
+            f"give the sensor another name, or measure at the site (object {name})"
+        )
     if kind == "xbody":
         spec.body(found).add_site(name=name, size=[0.01, 0.01, 0.01])
         return name
