@@ -1,16 +1,15 @@
-"""Cheaper parts of an update: mini-batches put in order once, a fused optimiser step, activations in place."""
+"""Cheaper parts of an update: mini-batches picked once, a fused optimiser step, activations in place."""
 
+import copy
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import torch
 from rsl_rl.storage import RolloutStorage
-from tensordict import TensorDict
 from torch import nn
 
 from mjtrain.learning.persistence import find_other_moment
-
-Batch = RolloutStorage.Batch
 
 _FUSED = (torch.optim.Adam, torch.optim.AdamW)
 
@@ -18,36 +17,18 @@ _FUSED = (torch.optim.Adam, torch.optim.AdamW)
 def yield_mini_batches(storage: RolloutStorage, num_mini_batches: int, num_epochs: int = 8) -> Generator[Any]:
     """Yield what `RolloutStorage.mini_batch_generator` yields of all epochs, and draw what it draws.
 
-    RSL-RL draws one order of the samples per update and then picks those of every mini-batch, of every field, in every
-    epoch again. Here they are brought into that order once, and a mini-batch is a slice. Images, which take a hundred
-    times the memory, are picked as RSL-RL does.
+    RSL-RL draws one order of the samples per update, and picks those of every mini-batch again in every epoch. Here
+    they are picked once, unless there are images, which take a hundred times the memory.
 
     Args:
         storage: Of networks that are not recurrent.
     """
-    size = storage.num_envs * storage.num_transitions_per_env // num_mini_batches
-    order = torch.randperm(num_mini_batches * size, device=storage.device)
-    assert storage.distribution_params is not None
-    flat = {name: values.flatten(0, 1) for name, values in storage.observations.items()}
-    images = {name: values for name, values in flat.items() if values.ndim > 2}
-    observations = {name: values.index_select(0, order) for name, values in flat.items() if values.ndim <= 2}
-    fields = (storage.actions, storage.values, storage.advantages, storage.returns, storage.actions_log_prob)
-    fields += storage.distribution_params
-    ordered = [values.flatten(0, 1).index_select(0, order) for values in fields]
-    for begin in [*range(0, num_mini_batches * size, size)] * num_epochs:
-        part = slice(begin, begin + size)
-        seen = {name: values[part] for name, values in observations.items()}
-        seen |= {name: values[order[part]] for name, values in images.items()}
-        actions, values, advantages, returns, log_prob, *params = [field[part] for field in ordered]
-        yield Batch(
-            observations=TensorDict(seen, batch_size=[size], device=storage.device),  # pyright: ignore[reportArgumentType]
-            actions=actions,
-            values=values,
-            advantages=advantages,
-            returns=returns,
-            old_actions_log_prob=log_prob,
-            old_distribution_params=tuple(params),
-        )
+    generate = partial(RolloutStorage.mini_batch_generator, storage)
+    if any(values.ndim > 3 for values in storage.observations.values()):
+        yield from generate(num_mini_batches, num_epochs)
+        return
+    for batch in list(generate(num_mini_batches, 1)) * num_epochs:
+        yield copy.copy(batch)  # in which an update replaces fields
 
 
 def make_fast(optimizer: torch.optim.Optimizer, *networks: nn.Module) -> torch.optim.Optimizer:

@@ -39,7 +39,7 @@ class Ppo(PPO):
     here it is asked then, when the physics leaves all cores to torch. Recurrent critics are asked at every step as
     before.
     With one rank the outcome is that of RSL-RL's PPO, up to rounding: the optimiser is one fused operation, and the
-    mini-batches are slices of a rollout that is put in order once per update.
+    mini-batches are picked once per update.
     """
 
     def __init__(
