@@ -618,25 +618,28 @@ class Env:
 
         It is computed after the terminations, which therefore read that of the env step before.
         """
-        return _find("success", name, self._successes.now)
+        return self._successes.now[:, self._success_column(name)]
 
     def success_count(self, name: str) -> torch.Tensor:
         """In how many env steps of the running episode a success term was true, this one included.
 
         float32, shape (num_envs,).
         """
-        return _find("success", name, self._successes.counts)
+        return self._successes.counts[:, self._success_column(name)]
 
     def time_since_success(self, name: str) -> torch.Tensor:
         """Time since a success term was last true in the running episode, or since that began, in s.
 
         Terminations read that of the env step before, as of `success`. Shape (num_envs,).
         """
-        return _find("success", name, self._successes.times_since)
+        return self._successes.steps_since[:, self._success_column(name)] * self.step_dt
 
     def success_measure(self, name: str) -> torch.Tensor:
         """What a success term measures of the episode up to this step, as `successes`. Shape (num_envs,)."""
-        return _find("success", name, dict(zip(self.config.successes, self.successes.unbind(dim=1), strict=True)))
+        return self.successes[:, self._success_column(name)]
+
+    def _success_column(self, name: str) -> int:
+        return _find("success", name, {term: column for column, term in enumerate(self.config.successes)})
 
     @torch.no_grad()
     def _start(self) -> dict[str, torch.Tensor]:

@@ -88,7 +88,6 @@ class Successes:
 
     def __init__(self, terms: dict[str, SuccessTerm], core: EnvCore) -> None:
         self._core = core
-        self._columns = {name: column for column, name in enumerate(terms)}
         self._terms = [(f"successes.{name}", term.func, term.params) for name, term in terms.items()]
         self._measures = [term.measure for term in terms.values()]
         self._hold_steps = torch.tensor(
@@ -98,10 +97,12 @@ class Successes:
         shape = (core.num_envs, len(terms))
         # Env steps for which each function has been true without interruption.
         self._held = torch.zeros(shape, dtype=torch.long, device=core.device)
-        self._now = torch.zeros(shape, dtype=torch.bool, device=core.device)
-        self._count = torch.zeros(shape, device=core.device)
-        # Env steps since each term was last true in the running episode, or since that began.
-        self._since = core.memory.tensor("successes.since", len(terms)) if terms else self._count
+        self.now = torch.zeros(shape, dtype=torch.bool, device=core.device)
+        """Whether each term is true in this env step. Boolean, shape (num_envs, num_terms)."""
+        self.counts = torch.zeros(shape, device=core.device)
+        """In how many env steps of the running episode each term was true. Shape (num_envs, num_terms)."""
+        self.steps_since = core.memory.tensor("successes.since", len(terms)) if terms else self.counts
+        """Env steps since each term was last true in the episode, or since that began. Shape (num_envs, num_terms)."""
 
     def update(self, env: "Env", broken: torch.Tensor) -> torch.Tensor:
         """Evaluate every term.
@@ -114,37 +115,22 @@ class Successes:
             num_terms).
         """
         if not self._terms:
-            return self._count
+            return self.counts
         fulfilled = stack_terms("success", self._terms, env, self._core) & ~broken[:, None]
         self._held.add_(1).masked_fill_(~fulfilled, 0)
-        self._now.copy_(self._held >= self._hold_steps)
-        self._held.masked_fill_(self._now & self._restarts, 0)
-        self._count.add_(self._now)
-        self._since.add_(1).masked_fill_(self._now, 0)
-        measured = {"end": self._now.to(self._count.dtype), "ever": (self._count > 0).to(self._count.dtype)}
-        columns = [measured.get(measure, self._count)[:, column] for column, measure in enumerate(self._measures)]
+        self.now.copy_(self._held >= self._hold_steps)
+        self._held.masked_fill_(self.now & self._restarts, 0)
+        self.counts.add_(self.now)
+        self.steps_since.add_(1).masked_fill_(self.now, 0)
+        measured = {"end": self.now.to(self.counts.dtype), "ever": (self.counts > 0).to(self.counts.dtype)}
+        columns = [measured.get(measure, self.counts)[:, column] for column, measure in enumerate(self._measures)]
         return torch.stack(columns, dim=1)
 
     def reset(self, mask: torch.Tensor) -> None:
         """Begin new episodes in the masked worlds. Boolean, shape (num_envs,)."""
-        for tensor in (self._held, self._now, self._count):
+        for tensor in (self._held, self.now, self.counts):
             tensor.masked_fill_(mask[:, None], 0)
-
-    @property
-    def now(self) -> dict[str, torch.Tensor]:
-        """Whether each term is true in this env step, by name. Boolean, shape (num_envs,) each."""
-        return {name: self._now[:, column] for name, column in self._columns.items()}
-
-    @property
-    def counts(self) -> dict[str, torch.Tensor]:
-        """In how many env steps of the running episode each term was true, by name. Shape (num_envs,) each."""
-        return {name: self._count[:, column] for name, column in self._columns.items()}
-
-    @property
-    def times_since(self) -> dict[str, torch.Tensor]:
-        """Time in s since each term was last true in the episode, or since that began, by name. Shape (num_envs,)."""
-        return {name: self._since[:, column] * self._core.step_dt for name, column in self._columns.items()}
 
     def buffers(self) -> dict[str, torch.Tensor]:
         """Return the tensors that persist from step to step."""
-        return {"held": self._held, "now": self._now, "count": self._count} if self._terms else {}
+        return {"held": self._held, "now": self.now, "count": self.counts} if self._terms else {}

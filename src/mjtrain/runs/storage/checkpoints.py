@@ -24,7 +24,7 @@ from mjtrain.runs.checkpoint import (
 )
 from mjtrain.runs.storage.store import ConflictError, Storage, StorageError, Version, local_folder
 from mjtrain.runtime.event_log import METRICS_FILE
-from mjtrain.runtime.files import replacing, write_whole
+from mjtrain.runtime.files import replacing
 from mjtrain.runtime.machine import is_writable
 
 LATEST, OWNER = "latest.json", "run.json"
@@ -317,7 +317,6 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
         path = checkpoint_path(run_dir, iteration)
         problem = _download(storage, name, objects[name], path)
         if problem is None:
-            _fetch_params(storage, list(objects), run_dir)
             problems += _fetch_files(storage, objects, run_dir)
             return path, problems + _fetch_best(storage, names, objects, run_dir)
         problems.append(f"passed over {url}/{name}: {problem}")
@@ -369,24 +368,16 @@ def _fetch_best(storage: Storage, names: list[str], objects: dict[str, int], run
     return []
 
 
-def _fetch_params(storage: Storage, names: list[str], run_dir: Path) -> None:
-    """Download the params. They are useful but not needed, so a failed write is not an error."""
-    for name in names:
-        path = run_dir / name
-        if os.path.normpath(name) == name and Path(name).parent == Path("params") and not path.exists():
-            content = storage.read(name)
-            if content is not None:
-                with contextlib.suppress(OSError):
-                    path.parent.mkdir(exist_ok=True)
-                    write_whole(path, content[0])
-
-
 def _fetch_files(storage: Storage, objects: dict[str, int], run_dir: Path) -> list[str]:
-    """Download robot and metrics; a line for what cannot be written of the robot, whose file may not be here."""
+    """Download params, robot and metrics; a line for what cannot be written of the robot, whose file may not be here.
+
+    The others are useful but not needed.
+    """
     problems = []
     for name, size in objects.items():
         path, is_robot = run_dir / name, name.startswith("robot/")
-        if (is_robot or name == METRICS_FILE) and os.path.normpath(name) == name and not path.exists():
+        is_kept = is_robot or name == METRICS_FILE or Path(name).parent == Path("params")
+        if is_kept and os.path.normpath(name) == name and not path.exists():
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with replacing(path) as file:
