@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class Evaluator:
         self._start: dict[str, Any] = {}
         if share:
             num_envs, self._per_env = resolve_run_size(share, None)
-            with self._undisturbed():
+            with undisturbed(self._env_config, context.device), torch_threads(1):
                 first_world = sum(resolve_run_size(episodes, None)[0] for episodes in before)
                 engine = make_engine(config.run.engine, self._env_config, num_envs, context.device, context.num_threads)
                 env = Env(self._env_config, engine, SEED + context.rank, first_world=first_world)
@@ -75,7 +74,8 @@ class Evaluator:
 
         episodes: list[Episode] = []
         if self._player is not None and self._player.policy is not None:
-            with self._undisturbed(), torch.inference_mode():
+            # The cores are left to the physics, as while collecting.
+            with undisturbed(self._env_config, self._context.device), torch_threads(1), torch.inference_mode():
                 self._player.policy.load(weights, WEIGHTS)
                 self._player.env.load_state_dict(self._start)
                 episodes = play_episodes(self._player, self._per_env, go_on)
@@ -99,12 +99,6 @@ class Evaluator:
             for name, total, count in zip(self._quantities, sums, counts, strict=True)
         }
         return {"eval/episodes": round(counts[0]), **means}
-
-    @contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        """Leave no trace in what trains, and the cores to the physics, as while collecting."""
-        with undisturbed(self._env_config, self._context.device), torch_threads(1):
-            yield
 
     def close(self) -> None:
         """Release the worlds."""

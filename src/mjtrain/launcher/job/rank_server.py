@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mjtrain.launcher.ipc.messages import MessageReader, Sender, check_message, listen
 from mjtrain.launcher.ipc.signals import EventLoop
@@ -17,23 +17,13 @@ from mjtrain.launcher.job.outputs import LogFile, RankOutput, Sink
 from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.runtime.errors import SHORTAGES
 
+if TYPE_CHECKING:
+    from mjtrain.launcher.job.supervisor import Supervisor
+
 _T = TypeVar("_T")
 
 _SHORTAGE_PATIENCE_S = 60.0
 """Time to wait for free descriptors."""
-
-
-class RankListener(Protocol):
-    """What is told about the ranks. The state is None where the torchrunx agent is at the other end."""
-
-    def on_hello(self, state: RankState) -> None:
-        """A rank has connected."""
-
-    def on_message(self, state: RankState | None, message: dict[str, Any], body: bytes) -> None:
-        """A message has arrived; see `mjtrain.launcher.ipc.messages`."""
-
-    def on_hang_up(self, state: RankState | None) -> None:
-        """The other end has closed the connection."""
 
 
 @dataclass(eq=False)
@@ -48,7 +38,8 @@ class RankServer:
     host: str
     is_here: bool
     loop: EventLoop
-    listener: RankListener
+    listener: "Supervisor"
+    """What is told about them; with None as the state where the torchrunx agent is at the other end."""
     states: dict[int, RankState] = field(default_factory=dict, init=False)
     """The ranks that have connected, by rank."""
     logs: dict[int, LogFile] = field(default_factory=dict, init=False)

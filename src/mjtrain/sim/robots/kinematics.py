@@ -238,7 +238,8 @@ class Kinematics:
             if self.model.sensor_type[index] == mujoco.mjtSensor.mjSENS_TOUCH and self.model.sensor(index).name
         }
         """Column of each touch sensor in sensordata; they read contact forces in N."""
-        self.joint_of_column = _name_columns(self.model)
+        names = [self.model.joint(index).name or f"joint {index}" for index in range(self.model.njnt)]
+        self.joint_of_column: list[str] = np.repeat(names, np.diff([*self.model.jnt_qposadr, self.model.nq])).tolist()
         """Name of the joint that each column of qpos belongs to."""
         self._data = make_start(self.model)
         base = find_base(self.model)
@@ -275,8 +276,3 @@ class Kinematics:
         reach = self.model.geom_rbound[moving, None]
         low, high = self._data.geom_xpos[moving] - reach, self._data.geom_xpos[moving] + reach
         return float(np.linalg.norm(high.max(axis=0) - low.min(axis=0)))
-
-
-def _name_columns(model: mujoco.MjModel) -> list[str]:
-    names = [model.joint(index).name or f"joint {index}" for index in range(model.njnt)]
-    return np.repeat(names, np.diff([*model.jnt_qposadr, model.nq])).tolist()
