@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import mjtrain
 from mjtrain.cli.play import main
-from mjtrain.config import RobotConfig
+from mjtrain.config import LaunchConfig, RobotConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.evaluation.playing.viewer_session import ReplaySession, load_dump
 from mjtrain.evaluation.playing.web_viewer import WebViewer
@@ -53,6 +54,21 @@ def test_a_dump_plays_its_finite_steps_in_a_circle(tmp_path: Path) -> None:
     assert session.state("qvel")[0, 0] == -40.0
     session.reset()
     assert session.frame == 0
+
+
+def test_a_viewer_that_is_paused_does_not_hang(tmp_path: Path) -> None:
+    """Its stack is almost always that of the sleep between two ticks."""
+    session = ReplaySession(load_dump(write_dump(tmp_path)), load_task("Cartpole-Balance").env)
+    session.toggle()
+    limit_s = patience(0.2)
+
+    def view(context: mjtrain.RankContext) -> str:
+        end_s = time.monotonic() + 2 * limit_s
+        viewer = WebViewer(session, host="127.0.0.1", port=0)
+        viewer.run(lambda: time.monotonic() > end_s)
+        return "closed"
+
+    assert mjtrain.launch(view, launch=LaunchConfig(gpu_ids=None, heartbeat_timeout_s=limit_s)) == "closed"
 
 
 def test_a_dump_is_served_to_browsers(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from mjtrain.config import EnvConfig
 from mjtrain.evaluation.followed import Ghost
 from mjtrain.motion.files import DAMAGES
+from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError, count
 from mjtrain.sim.engines.base import MAX_VALUE
 from mjtrain.sim.robots.kinematics import Kinematics
@@ -65,6 +66,7 @@ class ViewerSession:
 
     def tick(self, elapsed_s: float) -> bool:
         """Run queued actions and advance time; return whether the picture changed."""
+        heartbeat.beat("run", warming_up=True)  # while paused too; a step may compile kernels for minutes
         acted = False
         while not self._posted.empty():
             self._posted.get()()
