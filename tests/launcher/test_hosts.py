@@ -232,6 +232,15 @@ def sleep_long(_: RankContext) -> None:
     time.sleep(600)
 
 
+def test_a_node_leaves_the_variables_of_its_process_as_they_are() -> None:
+    before = dict(os.environ)
+    with node_pair() as (server, client):
+        server._tell("over")
+        with pytest.raises(ConnectionError, match="before it began"):
+            client.run(LaunchRequest(plan=make_plan(LaunchConfig(gpu_ids=None)), fn=sleep_long))
+    assert dict(os.environ) == before
+
+
 def test_a_stop_behind_the_start_is_not_lost() -> None:
     """The agent reads both at once where it was still importing."""
     plan = make_plan(LaunchConfig(gpu_ids=None))

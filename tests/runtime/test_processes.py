@@ -1,10 +1,15 @@
-"""Which processes are ending, and that the main thread of a process gets a signal before it continues."""
+"""Which processes are ending, where a child finds modules, and that a signal reaches a main thread first."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from mjtrain.runtime.processes import is_ending, send_signal, signal_main_threads
 from support.machine import wait_until
@@ -57,3 +62,38 @@ def test_a_process_that_is_ending() -> None:
     assert is_ending(child.pid), "a zombie"
     child.wait()
     assert is_ending(child.pid), "no such process"
+
+
+SHOW = "import json, os, sys; {}; print(json.dumps([entry or os.getcwd() for entry in sys.path]))"
+TELL = SHOW.format("from mjtrain.runtime.processes import module_path; {}; print(json.dumps(module_path()))")
+
+
+def show(python: list[str], code: str, module_path: str, folder: Path) -> list[Any]:
+    """Return what the lines say that an interpreter prints."""
+    done = subprocess.run(
+        [*python, "-c", code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": module_path},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("change", "has_default"),
+    [
+        ("pass", False),
+        ("sys.path.insert(0, '/first')", False),
+        ("sys.path.append('/last')", True),
+        ("sys.path.remove(sysconfig.get_path('purelib'))", True),
+    ],
+)
+def test_a_child_finds_what_its_parent_finds_in_the_same_order(change: str, has_default: bool, tmp_path: Path) -> None:
+    """Another version of Python cannot start with the standard library of this one in PYTHONPATH."""
+    before = os.pathsep.join([str(tmp_path / "here"), *(entry for entry in sys.path if entry.endswith("/src"))])
+    paths, given = show([sys.executable], TELL.format(f"import sysconfig; {change}"), before, tmp_path)[::-1]
+    (found,) = show([sys.executable, "-P"], SHOW.format("pass"), given, tmp_path)
+    assert found[: len(paths)] == paths
+    assert (sysconfig.get_path("stdlib") in given.split(os.pathsep)) == has_default
+    assert len(found) == len(paths) or has_default

@@ -5,8 +5,11 @@ Also how process 1 of a container ends by signals.
 
 import contextlib
 import ctypes
+import functools
+import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -111,8 +114,27 @@ def read_exit_code(pid: int) -> int | None:
 
 
 def module_path() -> str:
-    """Return a PYTHONPATH with which another process finds the modules that this one finds, as next to a script."""
-    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    """Return a PYTHONPATH with which `sys.executable -P` finds the modules that this process finds, in the same order.
+
+    It leaves out the end of `sys.path` that this interpreter finds by itself: what a rank starts inherits the variable,
+    and another Python fails with the standard library of this one.
+    """
+    paths, found = [path or str(Path.cwd()) for path in sys.path], _find_default_path()
+    for number in range(len(paths)):
+        if paths[number:] == [path for path in found if path not in paths[:number]]:
+            return os.pathsep.join(paths[:number])
+    return os.pathsep.join(paths)  # something was added at the end, or this interpreter began with other flags
+
+
+@functools.cache
+def _find_default_path() -> list[str]:
+    """Return the `sys.path` of `sys.executable -P` without a PYTHONPATH; empty where that does not start."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-P", "-c", "import json, sys; print(json.dumps(sys.path))"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        output = subprocess.check_output(command, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return json.loads(output.splitlines()[-1])  # a sitecustomize may print
+    return []
 
 
 def send_signal(pids: Iterable[int], signum: int) -> None:

@@ -15,7 +15,7 @@ import signal
 import socket
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def main() -> None:
             # Unpickling is safe: the other end could log in here as this user, or has started this process.
             os.environ.update(message["environ"])
             job: Job = pickle.loads(body)
-            run_part(connection, job, host=message["host"], log_dir=message["log_dir"])
+            run_part(connection, job, os.environ, host=message["host"], log_dir=message["log_dir"])
     os._exit(0)
 
 
@@ -110,13 +110,15 @@ def _resolve(name: str) -> str | None:
         return None
 
 
-def run_part(connection: HostConnection, job: Job, *, host: str, log_dir: str | None) -> RunResult:
+def run_part(
+    connection: HostConnection, job: Job, environ: Mapping[str, str], *, host: str, log_dir: str | None
+) -> RunResult:
     """Run the ranks of this host and report to the coordinator; when this returns, no process of them is left."""
     try:
         folder = None if log_dir is None else Path(log_dir)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        result = run_host_job(job, folder, os.environ, host=host, connection=connection)
+        result = run_host_job(job, folder, environ, host=host, connection=connection)
     except Exception as error:
         summary = str(error) if isinstance(error, RequestError) else f"{type(error).__name__}: {message_of(error)}"
         result = RunResult(failure=Failure(summary=summary, host=host, is_transient=False))

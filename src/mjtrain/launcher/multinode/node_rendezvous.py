@@ -259,7 +259,6 @@ class NodeRendezvousClient:
     def run(self, request: LaunchRequest) -> Any:
         """Run this node's ranks as often as node 0 says; return and raise as it does."""
         job = Job(plan=request.plan, payload=pickle_with_code((request.fn, request.args)), preload=request.preload)
-        os.environ["PYTHONPATH"] = module_path()
         result = None
         try:
             while (message := self._wait_for("start", "over"))["kind"] == "start":
@@ -286,7 +285,8 @@ class NodeRendezvousClient:
             plan = part_of_node(plan, places, node_rank, tuple(message["left_out"]))
         plan = replace(plan.with_restarts(message["restarts"]), master=(message["address"], 0))
         part = replace(job, plan=plan.part(plan.ranks[0].node_rank, message["port"]))
-        return run_part(self._connection, part, host=f"node{node_rank}", log_dir=message["log_dir"])
+        environ = {**os.environ, "PYTHONPATH": module_path()}
+        return run_part(self._connection, part, environ, host=f"node{node_rank}", log_dir=message["log_dir"])
 
     def _wait_for(self, *kinds: str) -> dict[str, Any]:
         self._connection.heard_s = time.monotonic()
