@@ -23,6 +23,7 @@ import warp as wp
 import mjtrain
 from mjtrain.config import LaunchConfig, RobotConfig
 from mjtrain.launcher import LaunchRequest, make_plan, rendezvous, run_plan
+from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.rank import RankContext
@@ -261,6 +262,21 @@ def test_the_soft_limit_of_cpu_time_asks_for_a_stop_and_only_once() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
     assert caught.value.code == 128 + signal.SIGXCPU
+
+
+@pytest.mark.parametrize("how", [CPU, replace(CPU, max_restarts=1)])
+def test_the_heartbeat_of_a_function_comes_back_after_a_launch_in_it(how: LaunchConfig) -> None:
+    """Otherwise a change of its stack does not count, and a signal waits for it to ask for stops."""
+
+    def beat(context: RankContext) -> bool:
+        heartbeat.beat("save")
+        return mjtrain.stop_requested()
+
+    def nest(context: RankContext) -> tuple[int, str, bool]:
+        mjtrain.launch(beat, launch=CPU)
+        return heartbeat.current.beats, heartbeat.current.phase, heartbeat.current.stoppable
+
+    assert mjtrain.launch(nest, launch=how) == (0, "run", False)
 
 
 def test_the_callers_thread_count_comes_back() -> None:

@@ -67,7 +67,8 @@ def run_in_process(
 
     plan, crash_dir = request.plan, request.crash_dir
     (context,) = plan.ranks
-    heartbeat.current = make_heartbeat(
+    before = heartbeat.current  # of a function that calls `train`, for example
+    own = heartbeat.current = make_heartbeat(
         plan.faults, context, plan.run_dir, lambda fault: write_to_stderr(f"injecting fault {fault}")
     )
     stop = _Stop(plan.stop_grace_s, request.on_not_saved)
@@ -81,8 +82,8 @@ def run_in_process(
             _failing_exits(lambda summary, stack: _record_failure(summary, stack, context, crash_dir)),
             rank_scope(context, plan.backend, store, plan.process_group_timeout_s),
         ):
-            heartbeat.current.begin("start")
-            heartbeat.current.begin("run")
+            own.begin("start")
+            own.begin("run")
             value = request.fn(context, *request.args)
     except RequestError:
         raise
@@ -99,8 +100,10 @@ def run_in_process(
         raise
     finally:
         stop.cancel()
-    if heartbeat.current.stop_signal is not None:
-        leave(heartbeat.current.stop_signal)
+        before.stop_agreed = own.stop_agreed  # which a rank of torchrun looks at afterwards
+        heartbeat.current = before
+    if own.stop_signal is not None:
+        leave(own.stop_signal)
     return value
 
 
