@@ -1,12 +1,14 @@
 """mjtrain.launch with real processes."""
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import re
 import resource
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -262,6 +264,30 @@ def test_the_soft_limit_of_cpu_time_asks_for_a_stop_and_only_once() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
     assert caught.value.code == 128 + signal.SIGXCPU
+
+
+def test_a_stop_is_asked_for_and_enforced_where_standard_error_takes_nothing() -> None:
+    """As after Ctrl-S in the terminal."""
+
+    def hold_output(context: RankContext) -> None:
+        _, full = os.pipe()
+        os.set_blocking(full, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(full, b"x" * 512)
+        os.set_blocking(full, True)
+        sys.stderr = open(full, "w")  # noqa: PTH123, SIM115
+        assert not mjtrain.stop_requested()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert mjtrain.stop_requested()
+        time.sleep(patience(60.0))
+
+    launch = partial(mjtrain.launch, launch=replace(CPU, stop_grace_s=0.1))
+    forked = multiprocessing.get_context("fork").Process(target=launch, args=(hold_output,))
+    forked.start()
+    forked.join(patience(20.0))
+    forked.kill()
+    assert forked.exitcode == 1
 
 
 @pytest.mark.parametrize("how", [CPU, replace(CPU, max_restarts=1)])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from mjtrain.launcher.job.outputs import Console
-from mjtrain.runtime.standard_streams import lenient_streams
+from mjtrain.runtime.standard_streams import lenient_streams, try_to_write_to_stderr
 from support.machine import patience, wait_until
 
 TEXT = "x" * (1 << 20)
@@ -61,3 +61,24 @@ def test_the_output_of_ranks_waits_for_a_slow_reader() -> None:
         console.write("stdout", TEXT.encode())
         console.close(patience(10))
     assert received.decode() == "own" + TEXT
+
+
+def test_a_line_that_standard_error_does_not_take_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a process that must end waits for whoever holds the output back."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 512)
+    os.set_blocking(write, True)
+    with open(write, "w") as stderr:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stderr", stderr)
+        writer = threading.Thread(target=try_to_write_to_stderr, args=(TEXT,), daemon=True)
+        writer.start()
+        writer.join(patience(5.0))
+        assert not writer.is_alive()
+        while select.select([read], [], [], 0)[0]:
+            os.read(read, 4096)
+        try_to_write_to_stderr("read")
+        assert os.read(read, 4096) == b"read\n"
+    os.close(read)

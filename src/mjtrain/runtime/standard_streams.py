@@ -8,7 +8,10 @@ import select
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+_PATIENCE_S = 1.0
+"""How long to wait for a reader of standard error that reads nothing."""
 
 
 def open_missing_streams() -> None:
@@ -86,18 +89,21 @@ class _LenientFile(io.FileIO):
     def write(self, data: Any) -> int | None:
         try:
             while (written := super().write(data)) is None:
-                wait_until_writable(self.fileno())
+                await_writable(self.fileno())
             return written
         except OSError as error:
             self.error = error
             return memoryview(data).nbytes
 
 
-def wait_until_writable(descriptor: int) -> None:
-    """Wait until a write would take something or fail; another program may have made a shared stream non-blocking."""
+def await_writable(descriptor: int, wait_s: float | None = None) -> bool:
+    """Wait until a write would take something or fail, and return whether it would by then.
+
+    Another program may have made a shared stream non-blocking.
+    """
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)  # the end of the reader ends the wait too
-    poll.poll()
+    return bool(poll.poll(None if wait_s is None else 1000 * wait_s))
 
 
 def flush_standard_streams() -> None:
@@ -114,6 +120,28 @@ def write_to_stderr(text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
+
+
+def try_to_write_to_stderr(text: str) -> None:
+    """Write a line as `write_to_stderr`, but leave out what standard error does not take soon, as after Ctrl-S."""
+    descriptor = find_descriptor(sys.stderr)
+    if descriptor is None:
+        write_to_stderr(text)
+        return
+    data = f"{text}\n".encode(sys.stderr.encoding, "backslashreplace")
+    with contextlib.suppress(OSError):
+        while data and await_writable(descriptor, _PATIENCE_S):
+            data = data[os.write(descriptor, data[: select.PIPE_BUF]) :]  # which a pipe that is writable takes
+
+
+def find_descriptor(stream: IO[str] | None) -> int | None:
+    """Return the descriptor of a standard stream that is a file; that of a notebook leads to another terminal."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return None
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):  # a file in memory, or one that is closed
+        return None
 
 
 def printable(text: str) -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import io
 import os
 import pty
 import queue
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from mjtrain.launcher.ipc.messages import HostConnection
-from mjtrain.runtime.standard_streams import wait_until_writable
+from mjtrain.runtime.standard_streams import await_writable, find_descriptor
 
 Stream = Literal["stdout", "stderr"]
 
@@ -69,7 +68,7 @@ def _write(stream: IO[str] | None, data: bytes) -> None:
     """Write bytes to a standard stream as they are, or as text if it is not one of the operating system's."""
     if stream is None:  # this process was started without it
         return
-    descriptor = _descriptor(stream)
+    descriptor = find_descriptor(stream)
     if descriptor is None:
         stream.flush()
         stream.write(data.decode(errors="replace"))
@@ -79,17 +78,7 @@ def _write(stream: IO[str] | None, data: bytes) -> None:
             stream.flush()
             data = data[os.write(descriptor, data) :]
         except BlockingIOError:
-            wait_until_writable(descriptor)
-
-
-def _descriptor(stream: IO[str] | None) -> int | None:
-    """Return the descriptor of a standard stream that is a file; that of a notebook leads to another terminal."""
-    if not isinstance(stream, io.TextIOWrapper):
-        return None
-    try:
-        return stream.fileno()
-    except (OSError, ValueError):  # a file in memory, or one that is closed
-        return None
+            await_writable(descriptor)
 
 
 class RemoteConsole:
@@ -258,13 +247,13 @@ class LogFile:
 
 
 def _is_terminal(stream: Stream) -> bool:
-    descriptor = _descriptor(getattr(sys, stream))
+    descriptor = find_descriptor(getattr(sys, stream))
     return descriptor is not None and os.isatty(descriptor)
 
 
 def _same_target() -> bool:
     """Whether both streams end in the same place, so that their order can be kept."""
-    stdout, stderr = _descriptor(sys.stdout), _descriptor(sys.stderr)
+    stdout, stderr = find_descriptor(sys.stdout), find_descriptor(sys.stderr)
     try:
         return stdout is not None and stderr is not None and os.path.sameopenfile(stdout, stderr)
     except OSError:

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from mjtrain.launcher.ipc.messages import MessageReader, Sender
 from mjtrain.runtime.processes import JOB_VARIABLE, list_job_processes, send_signal
-from mjtrain.runtime.standard_streams import write_to_stderr
+from mjtrain.runtime.standard_streams import try_to_write_to_stderr
 
 _END_PATIENCE_S = 20.0
 
@@ -122,7 +122,7 @@ class ProcessTree:
                 self.read()
             elif not is_told and time.monotonic() - begin_s > wait_s + _TELL_S:
                 is_told = True
-                write_to_stderr(
+                try_to_write_to_stderr(
                     f"waiting until all processes of this job have ended, at most {_END_PATIENCE_S - _TELL_S:g} s; "
                     f"process {self._reaper.pid} ends them, and has not said that it is done"
                 )

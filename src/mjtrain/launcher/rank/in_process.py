@@ -18,7 +18,7 @@ from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError, summarise
 from mjtrain.runtime.rank import RankContext
-from mjtrain.runtime.standard_streams import write_to_stderr
+from mjtrain.runtime.standard_streams import try_to_write_to_stderr
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
@@ -69,7 +69,7 @@ def run_in_process(
     (context,) = plan.ranks
     before = heartbeat.current  # of a function that calls `train`, for example
     own = heartbeat.current = make_heartbeat(
-        plan.faults, context, plan.run_dir, lambda fault: write_to_stderr(f"injecting fault {fault}")
+        plan.faults, context, plan.run_dir, lambda fault: try_to_write_to_stderr(f"injecting fault {fault}")
     )
     stop = _Stop(plan.stop_grace_s, request.on_not_saved)
     limits = PhaseLimits(floor_s=plan.heartbeat_floor_s, ceiling_s=plan.heartbeat_timeout_s)
@@ -125,7 +125,7 @@ def _failing_exits(record: Callable[[str, str], Failure]) -> Iterator[None]:
         if status & 0xFF == 0 and os.getpid() == pid:
             stack = shorten("".join(traceback.format_stack()[:-1]))
             failure = record(f"called os._exit({status}) before finishing", stack)
-            write_to_stderr(failure.describe())
+            try_to_write_to_stderr(failure.describe())
             status = 1
         leave_process(status)
 
@@ -188,7 +188,7 @@ class _HangWatch:
         if owns_process:
             signal.pthread_kill(self._thread, signal.SIGINT)
         if not self._over.wait(INTERRUPT_GRACE_S):
-            write_to_stderr(failure.describe())
+            try_to_write_to_stderr(failure.describe())
             if owns_process:
                 os._exit(1)
 
@@ -209,11 +209,11 @@ class _Stop:
         if not heartbeat.current.stoppable or heartbeat.current.stop_signal is not None:
             leave(signum)
         heartbeat.current.stop_signal = signum
-        how = f"finishing this iteration, then saving (within {self._grace_s:g} s; again to leave at once)"
-        write_to_stderr(f"{signal.Signals(signum).name}: {how}")
         self._timer = threading.Timer(self._grace_s, self._give_up, (signum,))
         self._timer.daemon = True
         self._timer.start()
+        how = f"finishing this iteration, then saving (within {self._grace_s:g} s; again to leave at once)"
+        try_to_write_to_stderr(f"{signal.Signals(signum).name}: {how}")
 
     def _give_up(self, signum: int) -> None:
         """End the process: the function may be in native code that never returns."""
@@ -223,7 +223,7 @@ class _Stop:
             recorder = threading.Thread(target=self._on_not_saved, args=(error,), daemon=True)
             recorder.start()
             recorder.join(_RECORD_PATIENCE_S)
-        write_to_stderr(str(error.code))
+        try_to_write_to_stderr(str(error.code))
         os._exit(1)
 
     def cancel(self) -> None:
