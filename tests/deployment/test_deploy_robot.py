@@ -22,7 +22,7 @@ import onnx
 import pytest
 
 import mjtrain_policies
-from mjtrain.cli.deploy import main
+from mjtrain.cli.deploy import _find_model, main
 from mjtrain.deployment import control_loop
 from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.control_loop import COMPLETED, Controller, Guard, Limits, Phases, TickLog
@@ -669,6 +669,19 @@ def test_the_place_of_a_free_joint_may_come_without_its_turn() -> None:
 def test_an_up_that_is_not_a_vector_ends_the_run(width: int) -> None:
     cause = Guard(METADATA, Limits()).find_exceeded(Readings(sensors={"up": np.ones(width)}), 0.0, 0)
     assert cause == f"the robot reports {width} numbers of up instead of 3"
+
+
+def test_the_simulated_robot_and_its_model_import_nothing_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("queue", "random", "statistics", "tempfile"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError(__file__)")
+    (model := tmp_path / "robot.xml").write_text(MOTOR)
+    row = {**METADATA["actions"][0], "formula": "none", "why": "x", "held_controls": [None]}
+    policy = make_constant_policy(tmp_path / "policy.onnx", {**METADATA, "sensors": {}, "actions": [row]}, [0.25])
+    monkeypatch.chdir(tmp_path)
+    SimulatedProcess({"model": str(model)}, policy).close()
+    assert _find_model(mjtrain_policies.FOLDER / "Cartpole-Balance", tmp_path).stat().st_size > 0
 
 
 @pytest.mark.parametrize("controls", [b"", b"1,2", HUGE])

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.processes import module_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,8 +263,9 @@ def _find_model(policy: Path, folder: Path) -> Path:
         return model
     code = "import sys; from mjtrain.cli.deploy import compile_model; compile_model(*sys.argv[1:])"
     # In another process, because compiling imports torch, and the controller does without it.
-    command = [sys.executable, "-c", code, str(policy), str(folder / model.name)]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    command = [sys.executable, "-P", "-c", code, str(policy), str(folder / model.name)]
+    environ = {**os.environ, "PYTHONPATH": module_path()}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         raise RequestError(f"{policy}: its robot cannot be compiled ({done.stderr.strip().rpartition(chr(10))[2]})")
     return folder / model.name

@@ -14,6 +14,7 @@ from mjtrain.deployment.control_loop import Controller
 from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Robot
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.processes import module_path
 
 
 class SimulatedProcess:
@@ -25,7 +26,8 @@ class SimulatedProcess:
             raise RequestError(f"--model {simulation['model']}: is missing; export writes model.mjb beside the policy")
         # The operator's Ctrl-C is for the controller, which damps the robot: a separate session does not hear it.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mjtrain.deployment.simulated_robot"],
+            [sys.executable, "-P", "-m", "mjtrain.deployment.simulated_robot"],
+            env={**os.environ, "PYTHONPATH": module_path()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -104,6 +104,27 @@ def test_a_full_disk_is_said_and_leaves_no_model(tmp_path: Path, monkeypatch: py
 
 
 @needs_drawing
+def test_processes_that_draw_import_nothing_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("queue", "random", "statistics", "tempfile"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError(__file__)")
+    monkeypatch.chdir(tmp_path)
+    config = robot_only(RobotConfig(spec=load_hanging))
+    frames = FrameRenderer(config)
+    save_model(config, tmp_path / "model.mjb")
+    videos = VideoRenderer(tmp_path / "model.mjb", drawing_environ("cpu", {}), hurry=True)
+    try:
+        assert len(frames.render(torch.zeros(1, 1))) == 1
+        clip = Clip(qpos=np.zeros((2, 1), dtype=np.float32), fps=10.0, iteration=0)
+        videos.submit(clip, tmp_path / "clip.mp4", gif=False, size=(64, 64), shadows=False)
+        assert len(videos.finish(patience(60))) == 1
+    finally:
+        frames.close()
+        videos.close()
+
+
+@needs_drawing
 def test_pictures_and_videos_have_mocap_bodies_where_keyframe_home_has_them(tmp_path: Path) -> None:
     config = robot_only(RobotConfig(spec=load_hanging))
     frames = FrameRenderer(config)

@@ -19,6 +19,7 @@ import torch
 from mjtrain.config import EnvConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import find_partials
+from mjtrain.runtime.processes import module_path
 from mjtrain.sim.drawing.backend import has_library, resolve_backend
 from mjtrain.sim.drawing.video import Clip, Video
 from mjtrain.sim.robots.robot import save_model
@@ -51,13 +52,13 @@ class VideoRenderer:
         words = [str(model_file), str(os.getpid()), str(int(hurry))]
         # A separate session: Ctrl-C goes to the training only, which then decides about its videos.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", _WORKER, "videos", *words],
+            [sys.executable, "-P", "-m", _WORKER, "videos", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",  # of a driver's messages, in another encoding
-            env={**os.environ, **environ},
+            env={**os.environ, "PYTHONPATH": module_path(), **environ},
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read_output, name="mjtrain-video", daemon=True)
@@ -174,11 +175,11 @@ class FrameRenderer:
             save_model(config, Path(self._model_file))
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _WORKER, "pictures", self._model_file, *map(str, PICTURE_SIZE)],
+                [sys.executable, "-P", "-m", _WORKER, "pictures", self._model_file, *map(str, PICTURE_SIZE)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env={**os.environ, "MUJOCO_GL": backend},
+                env={**os.environ, "PYTHONPATH": module_path(), "MUJOCO_GL": backend},
             )
         except BaseException:
             Path(self._model_file).unlink(missing_ok=True)
