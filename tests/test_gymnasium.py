@@ -1,5 +1,6 @@
 """Tasks as Gymnasium's vector environments, stepped through Gymnasium's own functions and wrappers."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -392,6 +393,13 @@ def test_pictures_outlive_the_thread_that_asked_first() -> None:
     assert first is not None
     assert again is not None
     assert np.array_equal(first[0], again[0])
+    env.close()
+
+
+def test_ctrl_c_does_not_end_the_process_that_draws() -> None:
+    env = make(render_mode="rgb_array")
+    env.render()
+    assert os.getpgid(env._renderer._process.pid) != os.getpgid(0)  # pyright: ignore[reportOptionalMemberAccess]
     env.close()
 
 

@@ -180,6 +180,7 @@ class FrameRenderer:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 env={**os.environ, "PYTHONPATH": module_path(), "MUJOCO_GL": backend},
+                start_new_session=True,  # Ctrl-C is for this process, which may continue
             )
         except BaseException:
             Path(self._model_file).unlink(missing_ok=True)
@@ -202,6 +203,9 @@ class FrameRenderer:
             picture = self._process.stdout.read(size)
         except BrokenPipeError:
             picture = b""
+        except BaseException:  # as by Ctrl-C; the rest of this picture must not be read as the next one
+            self._process.kill()
+            raise
         if len(picture) < size:
             self._process.wait()
             self._errors.seek(0)
