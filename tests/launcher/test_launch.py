@@ -30,7 +30,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.robots.model import open_robot
-from support.machine import free_port, patience
+from support.machine import free_port, many_open_files, patience
 
 CPU = LaunchConfig(gpu_ids=None)
 TWO = LaunchConfig(gpu_ids=None, num_workers=2, seed=10)
@@ -457,6 +457,11 @@ def test_a_rank_can_end_what_it_has_forked(how: LaunchConfig) -> None:
         return {process.exitcode for process in processes}
 
     assert mjtrain.launch(fork, launch=how) == {-signal.SIGTERM}
+
+
+def test_a_program_with_many_open_files_starts_ranks() -> None:
+    with many_open_files():
+        assert mjtrain.launch(lambda context: 7, launch=replace(CPU, max_restarts=1)) == 7
 
 
 def test_a_function_is_started_again() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from mjtrain.launcher.ipc import messages
 from mjtrain.launcher.ipc.messages import HostConnection, encode_message
-from support.machine import wait_until
+from support.machine import many_open_files, patience, wait_until
 
 
 def make_pair() -> tuple[HostConnection, HostConnection]:
@@ -60,6 +60,13 @@ def test_a_host_that_sends_nothing_is_lost() -> None:
         time.sleep(0.2)
         words = "no message from this host for 0.1 s (--host-timeout-s): it is down, or the network is"
         assert connection.explain_silence("from this host") == words
+
+
+def test_connections_may_have_descriptors_that_select_does_not_take() -> None:
+    with many_open_files(), connected() as (connection, theirs):
+        assert connection.fileno() >= 1024
+        theirs.sendall(encode_message("over", b"", {}))
+        assert connection.await_message(patience(5.0)) == ({"kind": "over", "num_bytes": 0}, b"")
 
 
 def test_what_a_shell_prints_before_the_agent_is_skipped() -> None:

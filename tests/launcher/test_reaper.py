@@ -14,7 +14,7 @@ import pytest
 
 from mjtrain.launcher.ipc.messages import MessageReader, Sender
 from mjtrain.runtime.processes import JOB_VARIABLE, list_job_processes, send_signal
-from support.machine import patience, wait_until
+from support.machine import many_open_files, patience, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -60,6 +60,13 @@ def test_what_ignores_sigterm_is_killed_after_the_grace_time(tmp_path: Path) -> 
         said = end(control, kill=[])
     exit_codes = [message["exit_code"] for message in said if message["kind"] == "exited"]
     assert set(exit_codes) == {-signal.SIGKILL}
+
+
+def test_a_job_of_a_program_with_many_open_files(tmp_path: Path) -> None:
+    """Its end of the socket has the number that it has in the program."""
+    with many_open_files(), reaper_of(tmp_path, "sleep 1000") as control:
+        said = end(control, kill=[])
+    assert [message["exit_code"] for message in said if message["kind"] == "exited"] == [-signal.SIGTERM]
 
 
 def test_a_process_of_others_is_not_killed(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """What tests ask of the machine: how slow it is now, a free port, a file below /proc, the end of a wait."""
 
+import contextlib
 import itertools
 import os
+import resource
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 SLOWNESS = "MJTRAIN_TEST_SLOWNESS"
@@ -47,6 +49,19 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0
     while not condition():
         assert time.monotonic() < deadline, f"not within {patience(seconds):.0f} s: {what}"
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def many_open_files() -> Iterator[None]:
+    """Have all files that are opened meanwhile get descriptors of 1024 and above."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        while (opened := os.open(os.devnull, os.O_RDONLY)) < 1024:
+            stack.callback(os.close, opened)
+        os.close(opened)
+        yield
 
 
 def read_proc(pid: int, name: str) -> bytes:

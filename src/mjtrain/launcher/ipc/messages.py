@@ -87,9 +87,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 SOCKET_NAME = "launcher.sock"
 
@@ -248,6 +251,14 @@ def receive_descriptors(connection: socket.socket, count: int) -> list[int]:
     return descriptors
 
 
+def await_readable(*files: "FileDescriptorLike", wait_s: float) -> list[int]:
+    """Return the descriptors that become readable within wait_s seconds; unlike select, poll takes 1024 and above."""
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(1000 * wait_s)]
+
+
 class HostConnection:
     """One end of the connection between coordinator and host. Only `send` may be called from any thread."""
 
@@ -328,7 +339,7 @@ class HostConnection:
         The messages after it are left for the next reader: a heartbeat makes the connection readable. Raises a
         ValueError unless it is a message.
         """
-        if not self._kept and select.select([self._read], [], [], wait_s)[0]:
+        if not self._kept and await_readable(self._read, wait_s=wait_s):
             self._kept = self.receive()
         return self._kept.pop(0) if self._kept else ({"kind": ""}, b"")
 

@@ -1,7 +1,6 @@
 """The processes of a job on this host, from the launcher's side: started below a reaper, and ended by it."""
 
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from mjtrain.launcher.ipc.messages import MessageReader, Sender
+from mjtrain.launcher.ipc.messages import MessageReader, Sender, await_readable
 from mjtrain.runtime.processes import JOB_VARIABLE, list_job_processes, send_signal
 from mjtrain.runtime.standard_streams import try_to_write_to_stderr
 
@@ -118,7 +117,7 @@ class ProcessTree:
         """Read until the reaper says that no process of the job is left; say so once if that takes long."""
         begin_s, is_told = time.monotonic(), False
         while not self._gone and not self.lost and time.monotonic() - begin_s < wait_s + _END_PATIENCE_S:
-            if select.select([self.control], [], [], 0.5)[0]:
+            if await_readable(self.control, wait_s=0.5):
                 self.read()
             elif not is_told and time.monotonic() - begin_s > wait_s + _TELL_S:
                 is_told = True

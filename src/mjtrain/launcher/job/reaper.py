@@ -9,7 +9,6 @@ process id as its last argument. The messages on the control socket are listed i
 
 import contextlib
 import os
-import select
 import shutil
 import signal
 import socket
@@ -18,7 +17,7 @@ import sys
 import time
 from typing import Any
 
-from mjtrain.launcher.ipc.messages import MessageReader, Sender
+from mjtrain.launcher.ipc.messages import MessageReader, Sender, await_readable
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS, wakeup_pipe
 from mjtrain.runtime.processes import JOB_VARIABLE, adopt_orphans, list_descendants, list_job_processes, send_signal
 
@@ -51,11 +50,11 @@ class Reaper:
             self._tell("started", pid=child.pid)
             order = None
             while order is None:
-                ready, _, _ = select.select([self._control, wakeup], [], [], _LOOK_INTERVAL_S)
+                ready = await_readable(self._control, wakeup, wait_s=_LOOK_INTERVAL_S)
                 if wakeup in ready:
                     os.read(wakeup, 4096)
                 self._reap()
-                if self._control in ready:
+                if self._control.fileno() in ready:
                     order = self._receive()
                 elif os.getppid() != self._launcher:  # a fork of the launcher may hold its end of the socket open
                     order = _LAUNCHER_GONE

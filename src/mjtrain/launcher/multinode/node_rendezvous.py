@@ -7,7 +7,6 @@ know the variable MJTRAIN_JOB_TOKEN.
 
 import contextlib
 import os
-import select
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from typing import Any
 
 from mjtrain.launcher.base import Decide, Decision, LaunchRequest, find_other_line
 from mjtrain.launcher.failure import Failure, RunResult
-from mjtrain.launcher.ipc.messages import HostConnection
+from mjtrain.launcher.ipc.messages import HostConnection, await_readable
 from mjtrain.launcher.ipc.network import Wait, connect_to, listen_at
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode.coordinator import run_and_watch
@@ -121,7 +120,7 @@ class NodeRendezvousServer:
         for node in self._connected(lost):
             connection = self._clients[node].connection
             connection.beat()
-            while not connection.lost and select.select([connection], [], [], 0.0)[0]:
+            while not connection.lost and await_readable(connection, wait_s=0.0):
                 try:
                     connection.receive()
                 except ValueError:  # the other end is not one of ours

@@ -3,7 +3,6 @@
 import fnmatch
 import os
 import platform
-import select
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import LaunchConfig
-from mjtrain.launcher.ipc.messages import HOST_TIMEOUT_S
+from mjtrain.launcher.ipc.messages import HOST_TIMEOUT_S, await_readable
 from mjtrain.launcher.multinode.transport import HostHandle, open_handles
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.launcher.planning.plan import Host, LaunchPlan
@@ -147,7 +146,7 @@ def call_on_hosts(
             handle.connection.heard_s = begin_s + PROBE_TIMEOUT_S - HOST_TIMEOUT_S
             handle.connection.send("call", environ=environ, function=function, arguments=dict(arguments[handle.host]))
         while waiting and (left_s := begin_s + timeout_s - time.monotonic()) > 0 and not is_cancelled():
-            ready = select.select(list(waiting), [], [], min(left_s, 1.0))[0]
+            ready = await_readable(*waiting, wait_s=min(left_s, 1.0))
             for descriptor, handle in list(waiting.items()):
                 handle.connection.beat()
                 is_silent = handle.connection.explain_silence() is not None

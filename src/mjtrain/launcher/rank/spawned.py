@@ -4,7 +4,6 @@ import faulthandler
 import io
 import os
 import pickle
-import select
 import signal
 import socket
 import sys
@@ -20,7 +19,7 @@ import cloudpickle
 
 from mjtrain.launcher.failure import shorten
 from mjtrain.launcher.faults import make_heartbeat
-from mjtrain.launcher.ipc.messages import MessageReader, Sender, connect, receive_descriptors
+from mjtrain.launcher.ipc.messages import MessageReader, Sender, await_readable, connect, receive_descriptors
 from mjtrain.launcher.ipc.signals import STOP_SIGNALS, in_forks, stop_repeats
 from mjtrain.launcher.planning.plan import LaunchPlan
 from mjtrain.launcher.rank.progress import TICK_S, PhaseLimits, Progress
@@ -178,8 +177,7 @@ class SupervisorClient:
                 if self._signalled is not None:
                     self.sender.send("signalled", signum=self._signalled)
                     self._signalled = None
-                ready, _, _ = select.select([self._connection], [], [], interval_s)
-                if not ready:
+                if not await_readable(self._connection, wait_s=interval_s):
                     continue
                 data = self._connection.recv(65536)
                 if not data:
