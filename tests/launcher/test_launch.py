@@ -28,6 +28,7 @@ from mjtrain.launcher import LaunchRequest, make_plan, rendezvous, run_plan
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import end_recorded
+from mjtrain.runtime.processes import read_stat
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.robots.model import open_robot
 from support.machine import free_port, many_open_files, patience
@@ -103,6 +104,20 @@ def test_the_signal_that_kills_the_agent_is_named() -> None:
 
     with pytest.raises(mjtrain.RankFailedError, match="the process that starts its ranks was killed by SIGKILL"):
         mjtrain.launch(kill_parent, launch=TWO)
+
+
+def test_what_the_reaper_has_said_is_in_the_cause() -> None:
+    def kill_reaper(context: RankContext) -> None:
+        reaper = os.getpid()
+        for _ in range(3):  # agent, spawner, reaper
+            reaper = int(read_stat(reaper)[1])
+        with Path(f"/proc/{reaper}/fd/2").open("a") as log:
+            log.write("Traceback (most recent call last):\n  here\nOSError: out of something\n")
+        os.kill(reaper, signal.SIGKILL)
+        time.sleep(patience(60.0))
+
+    with pytest.raises(mjtrain.RankFailedError, match="the reaper process ended unexpectedly: OSError: out of some"):
+        mjtrain.launch(kill_reaper, launch=replace(CPU, max_restarts=1))
 
 
 _KILL_THE_AGENT = """

@@ -302,7 +302,7 @@ class Supervisor:
         if self._suspect_s is not None and now_s - self._suspect_s > self._settle_s():
             return self._diagnosis.explain(spawner_exit_code, self._agent_lost, self._exit_of_agent)
         if self._processes.lost:
-            return Failure(summary="the reaper process ended unexpectedly")
+            return self._diagnosis.explain_start("the reaper process ended unexpectedly")
         if self._suspect_s is None and spawner_exit_code is not None:
             self._suspect()
         elif hang := find_hang(states, self._plan.heartbeat_timeout_s, now_s, alone=self._connection is None):
