@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -409,6 +410,19 @@ def test_two_ranks_are_two_synchronised_processes() -> None:
     assert {rank["backend"] for rank in ranks} == {"gloo"}
     assert {rank["threads"] for rank in ranks} == {ranks[0]["context"].num_threads}
     assert {rank["visible"] for rank in ranks} == {""}
+
+
+def test_ranks_meet_in_a_temporary_folder_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not a URL, where a question mark begins a query and a hash the name of a part."""
+    (folder := tmp_path / "a?b#c%41").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+
+    def count(context: RankContext) -> int:
+        dist.all_reduce(ranks := torch.ones(()))
+        return int(ranks)
+
+    assert mjtrain.launch(count, launch=TWO) == 2
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
 def test_each_spawned_rank_sees_its_own_gpu() -> None:

@@ -40,15 +40,14 @@ def derive_seed(seed: int, stream: Stream) -> int:
 def rank_scope(
     context: RankContext,
     backend: str | None,
-    rendezvous: "str | dist.Store | None" = None,  # pyright: ignore[reportPrivateImportUsage]
+    store: "dist.Store | None" = None,  # pyright: ignore[reportPrivateImportUsage]
     timeout_s: float = 1800.0,
 ) -> Iterator[None]:
     """Make this process the rank that the context describes, for the length of a with block.
 
     Args:
         backend: Backend of the process group; None for no group.
-        rendezvous: Where the ranks find each other: a store that all of them are connected to, or an init_method of
-            torch.distributed.
+        store: Where the ranks find each other: a store that all of them are connected to.
         timeout_s: How long a rank waits for the others in a collective, in seconds.
     """
     with (
@@ -63,7 +62,7 @@ def rank_scope(
         if context.device != "cpu":
             torch.cuda.set_device(context.device)
         if backend is not None:
-            _join_group(context, backend, rendezvous, timeout_s)
+            _join_group(context, backend, store, timeout_s)
         yield
         # Not after an exception: the others would report a lost connection before this rank has reported the cause.
         if backend is not None:
@@ -113,10 +112,9 @@ def same_environ() -> Iterator[None]:
 def _join_group(
     context: RankContext,
     backend: str,
-    rendezvous: "str | dist.Store | None",  # pyright: ignore[reportPrivateImportUsage]
+    store: "dist.Store | None",  # pyright: ignore[reportPrivateImportUsage]
     timeout_s: float,
 ) -> None:
-    where = {"init_method": rendezvous} if isinstance(rendezvous, str) else {"store": rendezvous}
     try:
         dist.init_process_group(
             backend,
@@ -125,12 +123,11 @@ def _join_group(
             timeout=timedelta(seconds=timeout_s),
             # NCCL then connects here, and not in the first collective, so that its errors come at the start.
             device_id=torch.device(context.device) if backend == "nccl" else None,
-            **where,  # pyright: ignore[reportArgumentType]
+            store=store,
         )
         if backend == "gloo":
             dist.barrier()  # a rank that left before all are connected would break the connections of the others
     except dist.DistStoreError as error:  # a store waits in vain, and does not say where the ranks were to meet
-        store = rendezvous
         while isinstance(store, dist.PrefixStore):  # pyright: ignore[reportPrivateImportUsage]
             store = store.underlying_store
         if isinstance(store, dist.TCPStore):  # pyright: ignore[reportPrivateImportUsage]

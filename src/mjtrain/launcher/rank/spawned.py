@@ -58,14 +58,17 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
     limits = PhaseLimits(floor_s=plan.heartbeat_floor_s, ceiling_s=plan.heartbeat_timeout_s)
     supervisor = SupervisorClient(context, scratch, limits)
     try:
+        from torch.distributed import FileStore  # pyright: ignore[reportPrivateImportUsage]
+
         from mjtrain.runtime.worker import rank_scope
 
         heartbeat.current.begin("start")
         fn, args = pickle.loads(payload)
-        where = f"file://{scratch / RENDEZVOUS_NAME}"
-        if plan.master is not None:
-            where = open_job_store(context, plan.master, plan.connect_timeout_s)
-        with rank_scope(context, plan.backend, where, plan.process_group_timeout_s):
+        if plan.master is None:
+            store = FileStore(str(scratch / RENDEZVOUS_NAME), context.world_size)
+        else:
+            store = open_job_store(context, plan.master, plan.connect_timeout_s)
+        with rank_scope(context, plan.backend, store, plan.process_group_timeout_s):
             heartbeat.current.begin("run")
             value = fn(context, *args)
         flush_standard_streams()
