@@ -1,6 +1,7 @@
 """Commands by keys of a terminal and by a gamepad."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,12 @@ def test_the_loss_of_the_gamepad_stops_the_robot(tmp_path: Path) -> None:
     os.close(driver)
     assert pad.update(steering)
     pad.close()
+
+
+def test_the_keyboard_needs_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)  # as Python does if the process begins without one
+    with pytest.raises(RequestError, match="--drive keyboard: standard input is not"), open_operator("keyboard", ""):
+        pass
 
 
 def test_what_cannot_be_steered_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,7 +158,7 @@ def open_operator(drive: str, gamepad: str) -> Iterator[Operator | None]:
 @contextlib.contextmanager
 def _reading_keys() -> Iterator[None]:
     """Let the terminal pass each key on at once, without showing it."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():  # it may be closed (`<&-`)
         raise RequestError("--drive keyboard: standard input is not a terminal; start the command in one")
     import termios
     import tty
