@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -195,6 +196,24 @@ def test_the_best_one_survives_the_process_that_should_upload_it(
     (tmp_path / "there").mkdir()
     fetch_checkpoint(url, tmp_path / "there")
     assert (read_best(tmp_path / "there") or pytest.fail("it is not there")).iteration == 2
+
+
+def test_a_process_that_cannot_start_again_loses_a_checkpoint_and_not_the_training(
+    uploader: Uploader, url: str, tmp_path: Path
+) -> None:
+    uploader._process.kill()
+    uploader._process.wait()
+    saved = save(tmp_path, 2)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        uploader.submit(saved)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [event.event for event in uploader.poll_events()] == ["upload_given_up"]
+    assert "model_2.pt was not uploaded" in (uploader.missing or "")
+    uploader.submit(save(tmp_path, 4))
+    assert names(uploader.flush(patience(30.0))) == [("uploaded", 4)]
 
 
 def test_best_json_never_names_what_is_not_stored(uploader: Uploader, url: str, tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ class Uploader:
         if self._process.poll() is not None:
             waiting = self._unsettled.get("best") or self._lost.get("best", (None,))[0]
             best = best or waiting  # the process that ended cannot upload it any more
-            self._start()
+            with contextlib.suppress(OSError):  # short of memory or files: the next `poll_events` gives it up
+                self._start()
         self._submit(path, "newest")
         if best is not None:
             self._submit(best, "best")
