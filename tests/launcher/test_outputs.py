@@ -1,10 +1,12 @@
 """What ranks write, on the console and in the files."""
 
+import contextlib
 import fcntl
 import io
 import os
 import pty
 import re
+import resource
 import select
 import struct
 import subprocess
@@ -120,6 +122,33 @@ def test_a_log_whose_file_system_does_not_respond_holds_up_nothing(tmp_path: Pat
     with (tmp_path / "log").open() as reader:
         lines = [line.split(maxsplit=2)[2] for line in reader]
     assert lines == ["one\n", "two\n"]
+    console.close(patience(5.0))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_pipes_are_closed_where_the_next_one_cannot_be_opened(rank: int) -> None:
+    """The supervisor tries again for a while, and would soon have no descriptor left."""
+    console, limits = Console(), resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def count_free(stack: contextlib.ExitStack) -> int:
+        free = 0
+        with contextlib.suppress(OSError):
+            while True:
+                stack.callback(os.close, os.dup(0))
+                free += 1
+        return free
+
+    with contextlib.ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))
+        left = [os.dup(0), os.dup(0)]
+        count_free(files)
+        for descriptor in left:
+            os.close(descriptor)
+        with pytest.raises(OSError, match="Too many open files"):
+            RankOutput(rank, console, None)
+        with contextlib.ExitStack() as again:
+            assert count_free(again) == 2
     console.close(patience(5.0))
 
 

@@ -120,26 +120,26 @@ class RankOutput:
         """What becomes the rank's standard output and standard error; to be closed once it has them."""
         self.streams: dict[int, Stream] = {}
         """The ends to read from, and which stream each of them is."""
-        if rank == 0 and is_here and _same_target():
-            read, write = self._open(_is_terminal("stdout"))
-            self.streams[read] = "stdout"
-            self.write_ends = [write, os.dup(write)]
-            return
-        for stream in ("stdout", "stderr"):
-            read, write = self._open(rank == 0 and is_here and _is_terminal(stream))
-            self.streams[read] = stream
-            self.write_ends.append(write)
+        streams: tuple[Stream, ...] = ("stdout", "stderr")
+        with contextlib.ExitStack() as opened:  # to be closed if one of them cannot be opened
+            for stream in streams[:1] if rank == 0 and is_here and _same_target() else streams:
+                read, write = self._open(rank == 0 and is_here and _is_terminal(stream), opened)
+                self.streams[read] = stream
+                self.write_ends.append(write)
+            if len(self.write_ends) == 1:
+                self.write_ends.append(os.dup(self.write_ends[0]))
+            opened.pop_all()
 
-    def _open(self, terminal: bool) -> tuple[int, int]:
+    def _open(self, terminal: bool, opened: contextlib.ExitStack) -> tuple[int, int]:
+        read, write = pty.openpty() if terminal else os.pipe()
+        opened.callback(os.close, read)
+        opened.callback(os.close, write)
         if terminal:
-            read, write = pty.openpty()
             attributes = termios.tcgetattr(write)
             attributes[1] &= ~termios.OPOST  # the real terminal turns line feeds into new lines; once is enough
             attributes[3] &= ~termios.ECHO
             termios.tcsetattr(write, termios.TCSANOW, attributes)
             self._terminals.append(read)
-        else:
-            read, write = os.pipe()
         os.set_blocking(read, False)
         self._rest[read] = b""
         return read, write
