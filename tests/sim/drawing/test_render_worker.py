@@ -104,6 +104,23 @@ def test_a_full_disk_is_said_and_leaves_no_model(tmp_path: Path, monkeypatch: py
 
 
 @needs_drawing
+def test_videos_need_no_other_priority(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\ndef refuse(*_): raise PermissionError(1, 'Operation not permitted')\nos.sched_setscheduler = refuse"
+    )
+    config = robot_only(RobotConfig(spec=load_hanging))
+    save_model(config, tmp_path / "model.mjb")
+    environ = drawing_environ("cpu", {}) | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    videos = VideoRenderer(tmp_path / "model.mjb", environ)
+    try:
+        clip = Clip(qpos=np.zeros((2, 1), dtype=np.float32), fps=10.0, iteration=0)
+        videos.submit(clip, tmp_path / "clip.mp4", gif=False, size=(64, 64), shadows=False)
+        assert len(videos.finish(patience(60))) == 1
+    finally:
+        videos.close()
+
+
+@needs_drawing
 def test_processes_that_draw_import_nothing_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 It is a separate process, because drivers of OpenGL bring libraries (LLVM) that clash with those of PyTorch's compiler.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -47,7 +48,8 @@ def draw_videos(model_file: str, parent: int, hurry: int) -> None:
     """
     die_with_parent(parent)
     if not hurry:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        with contextlib.suppress(OSError):  # a sandbox may refuse it
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     try:
         model = mujoco.MjModel.from_binary_path(model_file)
         Path(model_file).unlink()
