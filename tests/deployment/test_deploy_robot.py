@@ -29,7 +29,7 @@ from mjtrain.deployment.control_loop import COMPLETED, Controller, Guard, Limits
 from mjtrain.deployment.observation import make_observer
 from mjtrain.deployment.packets import PacketError, UdpRobot, decode_readings, decode_targets, encode_readings
 from mjtrain.deployment.policy import DeployedPolicy, check
-from mjtrain.deployment.robot import Readings, Targets
+from mjtrain.deployment.robot import Drive, Readings, Targets
 from mjtrain.deployment.run_policy import SimulatedProcess
 from mjtrain.deployment.steering import APPROACH, Commands
 from mjtrain.env.catalog import load_task
@@ -591,6 +591,28 @@ def test_a_policy_that_gives_an_actuator_other_controls_than_it_has_is_one_line(
     words = r"\(the policy gives 2 controls to knee_motor, which has 1; export the run again\)$"
     with pytest.raises(RequestError, match=words):
         SimulatedProcess({"model": str(model)}, policy)
+
+
+def test_of_the_simulated_robot_only_joints_without_a_motor_are_held(tmp_path: Path) -> None:
+    cube = '<body name="cube" pos="2 0 1"><freejoint name="cube"/><geom size="0.1"/></body></worldbody>'
+    (model := tmp_path / "robot.xml").write_text(MOTOR.replace("</worldbody>", cube))
+    pose, row = {"knee": [0.5], "cube": [2.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]}, {**METADATA["actions"][0], "gear": 1.0}
+    metadata = {**METADATA, "sensors": {}, "actions": [row], "default_pose": pose}
+    process = SimulatedProcess({"model": str(model)}, make_constant_policy(tmp_path / "policy.onnx", metadata, [0.25]))
+    robot = UdpRobot("127.0.0.1", process.port)
+
+    def has_moved() -> bool:
+        robot.write(Targets(state="standing", drives={"knee_motor": Drive(kp=30.0, kd=2.0, position=1.0)}))
+        readings = robot.read()
+        if readings is None or readings.positions["knee"][0] < 0.8:
+            return False
+        assert readings.positions["cube"] == pytest.approx(pose["cube"], abs=1e-3)
+        return True
+
+    try:
+        wait_until(has_moved, "a knee that moves")
+    finally:
+        process.close()
 
 
 def test_a_command_has_the_size_that_the_metadata_says() -> None:

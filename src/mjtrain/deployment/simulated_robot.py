@@ -249,7 +249,8 @@ def _reset(model: mujoco.MjModel, data: mujoco.MjData) -> None:
 
 def _find_passive(model: mujoco.MjModel) -> list[tuple[slice, slice]]:
     """Return the columns in qpos and qvel of joints that no actuator drives directly."""
-    on_joint = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
+    # Numbers, because an enumeration in a tuple does not equal numpy's numbers.
+    on_joint = (mujoco.mjtTrn.mjTRN_JOINT.value, mujoco.mjtTrn.mjTRN_JOINTINPARENT.value)
     driven = {int(model.actuator_trnid[i, 0]) for i in range(model.nactuator) if model.actuator_trntype[i] in on_joint}
     widths = {mujoco.mjtJoint.mjJNT_FREE: (7, 6), mujoco.mjtJoint.mjJNT_BALL: (4, 3)}
     found = []
