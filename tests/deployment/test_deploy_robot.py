@@ -441,6 +441,14 @@ def test_each_actuator_of_a_joint_is_bounded_by_its_range_unless_the_robot_bound
     assert Actuation(metadata, robot_bounds=True).drives()["knee_motor"].max_torque is None
 
 
+def test_a_robot_stands_up_to_the_home_pose_and_not_to_action_0() -> None:
+    actuation = Actuation({**METADATA, "actions": [{**METADATA["actions"][0], "offset": 0.0}]})
+    way = [
+        actuation.stand(Readings(positions={"knee": np.array([0.1])}), part)["knee_motor"].position for part in (0.5, 1)
+    ]
+    assert way == pytest.approx([0.3, 0.5])
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

@@ -81,7 +81,8 @@ class Actuation:
     def stand(self, begin: Readings, progress: float) -> dict[str, Drive]:
         """Return drives on the straight way from where the joints were to the home pose.
 
-        Actuators without a stiffness brake: they have no position to go to. Progress is from 0 to 1.
+        Actuators without a stiffness brake: they have no position to go to. Those without a formula get the controls of
+        action 0. Progress is from 0 to 1.
         """
         self.reset()
         drives = self.drives()
@@ -92,8 +93,9 @@ class Actuation:
             if not row["kp"]:
                 drives[name] = Drive(kp=0.0, kd=row["kd"], max_torque=drives[name].max_torque)
                 continue
-            start = float(begin.positions[joint][0]) if joint in begin.positions else self._home[joint][0]
-            position = start + progress * (drives[name].position - start)
+            home = self._home[joint][0]
+            start = float(begin.positions[joint][0]) if joint in begin.positions else home
+            position = start + progress * (home - start)
             drives[name] = Drive(kp=row["kp"], kd=row["kd"], position=position, max_torque=drives[name].max_torque)
         return drives
 
