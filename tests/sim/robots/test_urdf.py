@@ -17,6 +17,7 @@ from mjtrain.config.robot import ImportConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.mdp import observation, observations, reward, rewards, terminations, truncation
 from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.robots.measured import describe_sensors
 from mjtrain.sim.robots.urdf.convert import import_urdf
 
 FILES = {
@@ -173,6 +174,20 @@ def test_an_object_that_comes_first_is_not_the_base(tmp_path: Path) -> None:
     assert heights["crate"] == 0
     assert model.sensor("base_velocity").objid[0] == model.site("imu").id
     assert "the IMU is on link imu_link" in notes
+
+
+def test_the_imu_is_one_that_is_fixed_to_the_base(tmp_path: Path) -> None:
+    fixed = (
+        '<link name="{1}_imu"/><joint name="{1}_mount" type="fixed"><parent link="{0}"/><child link="{1}_imu"/></joint>'
+    )
+    more = f"{fixed.format('thigh', 'thigh')}{fixed.format('base', 'base')}</robot>"
+    model, notes = import_leg(tmp_path, LEG.replace("imu_link", "plate").replace("</robot>", more))
+    assert model.body("thigh_imu").id < model.body("base_imu").id
+    assert "the IMU is on link base_imu" in notes
+    sensors = describe_sensors(model)
+    assert [name for name, sensor in sensors.items() if sensor["on_base"]] == [
+        *("base_velocity", "base_angular_velocity", "base_acceleration", "up")
+    ]
 
 
 def test_what_a_fixed_joint_holds_to_the_link_world_is_fixed(tmp_path: Path) -> None:

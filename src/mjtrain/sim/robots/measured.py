@@ -8,7 +8,7 @@ import numpy as np
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.read_layout import BODIES, ON_JOINT, SCALAR_JOINTS, name_sensor_type
-from mjtrain.sim.robots.start import make_start
+from mjtrain.sim.robots.start import find_base, make_start
 
 _OWN_FRAME = "the frame of the object"
 _REFERENCE = "the frame of the reference"
@@ -69,7 +69,7 @@ def describe_sensors(model: mujoco.MjModel) -> dict[str, dict[str, Any]]:
 
     Returns:
         By name: type (the MJCF element), size, unit, frame (None for a scalar), object and its object_type, reference
-        (None for the world), on_base (whether it is on a body with a free joint), and measured_by, what gives such a
+        (None for the world), on_base (whether it is on a base that moves freely), and measured_by, what gives such a
         reading on a robot: imu, encoders, contact sensor, force sensor, rangefinder, motor currents, or estimator,
         where no sensor does.
     """
@@ -135,11 +135,9 @@ def find_body(model: mujoco.MjModel, part: int, kind: int) -> int | None:
 
 
 def _is_on_base(model: mujoco.MjModel, part: int, kind: int) -> bool:
-    body = find_body(model, part, kind)
-    if body is None:
-        return False
-    joint = int(model.body_jntadr[body])
-    return joint >= 0 and model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE
+    """Whether a part is on the base of the robot, or on what is fixed to it."""
+    body, base = find_body(model, part, kind), find_base(model)
+    return body is not None and base >= 0 and bool(model.body_weldid[body] == model.jnt_bodyid[base])
 
 
 def find_feet(model: mujoco.MjModel, sensors: Sequence[str], actuators: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

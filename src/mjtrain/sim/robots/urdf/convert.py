@@ -261,9 +261,10 @@ def _choose_sensors(
         ]
         sensors = {f"{end}_position": SensorConfig(type="framepos", object=end, object_type="xbody") for end in ends}
         return {}, sensors, [f"sensors: {', '.join(sensors)}"]
-    root = model.body(int(model.jnt_bodyid[base])).name
-    imus = [model.body(b).name for b in range(1, model.nbody) if re.search(r"(^|_)imu(_|$)", model.body(b).name, re.I)]
-    sites = {"imu": SiteConfig(body=imus[0] if imus else root)}
+    root = int(model.jnt_bodyid[base])
+    imus = [b for b in range(1, model.nbody) if re.search(r"(^|_)imu(_|$)", model.body(b).name, re.I)]
+    link = model.body(max(imus, key=lambda body: model.body_weldid[body] == root, default=root)).name
+    sites = {"imu": SiteConfig(body=link)}
     sensors = {
         "base_velocity": SensorConfig(type="velocimeter", object="imu"),
         "base_angular_velocity": SensorConfig(type="gyro", object="imu"),
@@ -275,7 +276,7 @@ def _choose_sensors(
     for foot in feet:
         contact = SensorConfig(type="contact", object=foot, object_type="body", data=("force",), reduce="netforce")
         sensors[f"{foot}_contact"] = contact
-    where = f"on link {imus[0]}" if imus else f"at the frame of link {root}, because no link is named imu"
+    where = f"on link {link}" if imus else f"at the frame of link {link}, because no link is named imu"
     return sites, sensors, [f"sensors: {', '.join(sensors)}; the IMU is {where}"]
 
 
