@@ -530,7 +530,7 @@ def test_values_of_wrong_kinds_are_refused_in_one_line_or_make_a_controller() ->
     shape = {"size": 3, "columns": ["x", "y", "turn"], "rest": [0.0, 0.0, 0.0], "controls": {"x": [-1.0, np.inf]}}
     change = {"refine": APPROACH, "refine_params": {"acceleration": 1.0, "turn_acceleration": 2.0}}
     goal = {**_term("command", 2, {"command": "goal"}), "columns": [2, 5], "clip": [-5.0, 5.0], "noise": 0.1}
-    complete = {**METADATA, "observations": [*METADATA["observations"], goal], "ground": "flat"}
+    complete = {**METADATA, "observations": [*METADATA["observations"], goal], "ground": "flat", "base": None}
     complete["commands"] = {"goal": {**shape, **change, "errors": errors}}
     knee = METADATA["actions"][0]
     complete["actions"] = [
@@ -712,6 +712,24 @@ def test_the_simulated_robot_and_its_model_import_nothing_from_the_working_direc
     monkeypatch.chdir(tmp_path)
     SimulatedProcess({"model": str(model)}, policy).close()
     assert _find_model(mjtrain_policies.FOLDER / "Cartpole-Balance", tmp_path).stat().st_size > 0
+
+
+def test_the_tilt_of_tools_and_objects_is_not_that_of_the_base() -> None:
+    up = {"type": "framezaxis", "object": "world", "reference": "tool", "on_base": False}
+    height = {"func": "mjtrain.mdp.root:base_height", "params": {"joint": "cube"}}
+    level, fallen = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+    pose = {"cube": level, "root": level}
+    metadata = {**METADATA, "sensors": {"up": up}, "observations": [height], "default_pose": pose}
+    tool, cube = {"up": np.array([0.0, 0.0, -1.0])}, {"cube": np.array(fallen)}
+    arm, rover = (Guard({**metadata, "base": base}, Limits()) for base in (None, "root"))
+    assert arm.find_exceeded(Readings(sensors=tool, positions=cube), 0.0, 0) is None
+    assert rover.find_exceeded(Readings(sensors=tool, positions={**cube, "root": np.array(level)}), 0.0, 0) is None
+    tilted = Readings(positions={"root": np.array(fallen)})
+    assert rover.find_exceeded(tilted, 0.0, 0) == "the base is tilted by 3.14 rad (--max-tilt 1)"
+    earlier = Guard(metadata, Limits()), Guard({**metadata, "sensors": {}}, Limits())
+    assert all(
+        "tilted" in (guard.find_exceeded(Readings(sensors=tool, positions=cube), 0, 0) or "") for guard in earlier
+    )
 
 
 @pytest.mark.parametrize("controls", [b"", b"1,2", HUGE])

@@ -24,6 +24,7 @@ from mjtrain.evaluation.eval_config import to_eval_config
 from mjtrain.evaluation.export.field_keys import make_field_keys
 from mjtrain.evaluation.export.metadata import describe_policy
 from mjtrain.mdp import observations
+from mjtrain.mdp.root import base_ang_vel, projected_gravity
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.sim.robots.model import load_model, robot_only
 from support.envs import actions_for, make_env
@@ -115,6 +116,27 @@ def test_groups_may_use_the_same_names() -> None:
         expected = np.concatenate([env.observe()[name][0].numpy() for name in groups])
         np.testing.assert_allclose(observer.observe(scene), expected, rtol=0, atol=1e-4)
         env.step(action)
+
+
+def test_terms_of_an_object_are_not_those_of_the_base() -> None:
+    described = {task: describe_task(task)[1] for task in ("Quadruped-Velocity-Flat", "Arm-Lift-Cube")}
+    assert {task: metadata["base"] for task, metadata in described.items()} == {
+        "Quadruped-Velocity-Flat": "base",
+        "Arm-Lift-Cube": None,
+    }
+    config = load_task("Arm-Lift-Cube")
+    params = {"joint": "cube"}
+    terms = {func.__name__: ObservationTerm(func=func, params=params) for func in (projected_gravity, base_ang_vel)}
+    calm = to_eval_config(config.env)
+    env = make_env(replace(calm, observations={**calm.observations, "cube": terms}), num_envs=1)
+    policy = SimpleNamespace(inputs={"cube": (6,)}, iteration=0)
+    metadata = describe_policy(TrainedRun(task="", env=env.config, agent=config.agent), env, cast("Any", policy))
+    assert [term["measured_by"] for term in metadata["observations"]] == ["estimator", "estimator"]
+    named = {
+        **metadata,
+        "observations": [{**term, "name": f"cube_{term['name']}"} for term in metadata["observations"]],
+    }
+    assert make_field_keys(named)[0]["observation_names"] == "cube_projected_gravity,cube_base_ang_vel"
 
 
 def test_the_heading_of_a_velocity_command_is_not_a_velocity() -> None:

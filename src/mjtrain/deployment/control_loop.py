@@ -113,7 +113,8 @@ class Guard:
 def _find_up(metadata: dict[str, Any]) -> str | None:
     """Return the sensor that gives the world's up in the frame of the base."""
     for name, sensor in metadata.get("sensors", {}).items():
-        if sensor["type"] == "framezaxis" and sensor["object"] == "world" and sensor["reference"] is not None:
+        is_up = (sensor["type"], sensor["object"]) == ("framezaxis", "world") and sensor["reference"] is not None
+        if is_up and (sensor.get("on_base") or "base" not in metadata):  # not known in exports of earlier versions
             return name
     return None
 

@@ -23,7 +23,12 @@ _Nonzero = Annotated[float, NONZERO]
 _Interval = Annotated[tuple[float, float] | None, Ordered()]
 _Fields = dict[str, Any]
 
-_METADATA: _Fields = {"task": str, "control_period_s": Positive, "default_pose": dict[str, tuple[_Finite, ...]]}
+_METADATA: _Fields = {
+    "task": str,
+    "control_period_s": Positive,
+    "default_pose": dict[str, tuple[_Finite, ...]],
+    "base?": str | None,
+}
 _ROWS: _Fields = {
     "observations": {
         "name": str,

@@ -157,10 +157,8 @@ def _name(term: dict[str, Any], described: dict[str, Any], joints: list[str]) ->
         if sensor["on_base"] and (sensor["type"], sensor["object"]) == ("framezaxis", "world"):
             return "projected_gravity", -1
         return term["name"], 1
-    if function.startswith("mjtrain.mdp.root:"):
-        joint = described["joints"].get(params.get("joint"))  # a planar root has several joints
-        if joint is None or joint["type"] != "free":
-            return term["name"], 1
+    if function.startswith("mjtrain.mdp.root:") and params.get("joint", "") != described["base"]:
+        return term["name"], 1  # of an object, or of a planar root, which has several joints
     if function.startswith("mjtrain.mdp.observations:joint_") and term.get("joints") != joints:
         return term["name"], 1
     return _BY_FUNCTION.get(function) or term["name"], 1

@@ -20,6 +20,7 @@ from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.sim.robots.layout import match_names
 from mjtrain.sim.robots.measured import describe_joints, describe_sensors
 from mjtrain.sim.robots.robot import describe_actuators
+from mjtrain.sim.robots.start import find_base
 
 FORMAT = 3  # 1: no relative actions; 2: kp and kd were not those of the joint where there was a gear, and no gain
 """Increased whenever a reader of the older format would misread the newer one."""
@@ -122,10 +123,16 @@ def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any
         "actions": describe_actions(env),
         "default_pose": {name: layout.default_qpos[columns].tolist() for name, columns in layout.qpos.items()},
         "commands": commands,
+        "base": _name_base(model),
         "ground": config.terrain.kind,
         "joints": describe_joints(model),
         "sensors": _keep_used(sensors, observations, commands),
     }
+
+
+def _name_base(model: Any) -> str | None:
+    base = find_base(model)
+    return model.joint(base).name or None if base >= 0 else None
 
 
 def _describe_motion(described: dict[str, Any], env: Env) -> dict[str, Any]:
@@ -265,11 +272,11 @@ def _describe_source(term: ObservationTerm, env: Env, sensors: dict[str, Any]) -
 
 
 def _measured_by(term: ObservationTerm, found: dict[str, Any], env: Env, sensors: dict[str, Any]) -> str:
+    qpos, joints, base = env.engine.layout.qpos, found.get("joints", ()), _name_base(env.engine.model)
+    if "object" in term.params or any(qpos.width(name) > 1 and name != base for name in joints):
+        return "estimator"
     if (known := _MEASURED_BY.get(to_plain(term.func))) is not None:
         return known
-    if "object" in term.params:
-        return "estimator"
     kinds = {sensors[name]["measured_by"] for name in found.get("sensors", ())}
-    qpos = env.engine.layout.qpos
-    kinds |= {"encoders" if qpos.width(name) == 1 else "estimator" for name in found.get("joints", ())}
+    kinds |= {"encoders" if qpos.width(name) == 1 else "estimator" for name in joints}
     return kinds.pop() if len(kinds) == 1 else "estimator" if "estimator" in kinds else "unknown"
