@@ -648,6 +648,15 @@ def test_a_command_has_the_size_that_the_metadata_says() -> None:
     assert commands.current["velocity"] == pytest.approx([0.6, 0.8, -1.0])
 
 
+def test_a_commanded_quaternion_is_made_one_of_length_1() -> None:
+    columns = ["x, m, world", *(f"{axis} of the quaternion, world" for axis in "wxyz")]
+    term = _term("command", 2, {"command": "pose"})
+    metadata = {**METADATA, "observations": [term], "commands": {"pose": {"size": 5, "columns": columns}}}
+    assert Commands(metadata, (9.0, 0.0, 3.0, 0.0, -4.0)).current["pose"].tolist() == [9.0, 0.0, 0.6, 0.0, -0.8]
+    with pytest.raises(RequestError, match=r"^--command 9 0 0 0 0: the quaternion of pose has length 0; give one of"):
+        Commands(metadata, (9.0, 0.0, 0.0, 0.0, 0.0))
+
+
 HUGE = b"1" + b"0" * 400
 """A whole number that no float can hold."""
 
