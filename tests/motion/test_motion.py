@@ -92,6 +92,25 @@ def test_there_and_back(tmp_path: Path, motion: Motion, skeleton: Skeleton, mjla
     assert mjlab or (back.contacts is not None and (back.contacts == touching).all())
 
 
+def test_an_object_before_the_robot_is_not_part_of_it(tmp_path: Path) -> None:
+    robot = """<body pos="0 0 1"><freejoint name="root"/><geom size="0.1"/><body pos="0 0 -0.2">
+      <joint name="hip" axis="0 1 0"/><geom type="capsule" size="0.03" fromto="0 0 0 0 0 -0.4"/></body></body>"""
+    box = '<body pos="2 0 0.2"><freejoint/><geom type="box" size="0.2 0.2 0.2"/></body>'
+    skeletons = []
+    for name, bodies in (("alone", robot), ("both", box + robot)):
+        actuator = '<actuator><motor joint="hip"/></actuator>'
+        (file := tmp_path / f"{name}.xml").write_text(f"<mujoco><worldbody>{bodies}</worldbody>{actuator}</mujoco>")
+        skeletons.append(load_skeleton(RobotConfig(file=str(file))))
+    alone, both = skeletons
+    time_s, level = np.arange(51) / 50, np.tile([1.0, 0.0, 0.0, 0.0], (51, 1))
+    path, swing = np.stack([0.1 * time_s, 0 * time_s, 0.9 + 0 * time_s], axis=1), 0.1 * np.sin(time_s)
+    motion = make_motion(50, path, level, swing[:, None], ("hip",))
+    write_motion(tmp_path / "mjlab.npz", motion, both, mjlab=True)
+    assert read_motion(tmp_path / "mjlab.npz", both).root_pos == pytest.approx(path)
+    assert report_motion(motion, both) == report_motion(motion, alone)
+    assert retarget(motion, both).root_pos == pytest.approx(retarget(motion, alone).root_pos)
+
+
 def test_velocities_are_those_of_the_motion(motion: Motion, skeleton: Skeleton) -> None:
     """Central differences at 50 Hz are off by (rate * dt)^2 / 6 of the value, which is 6e-4 for 3 rad/s."""
     time_s = np.arange(101) / 50

@@ -223,7 +223,8 @@ def _read_mjlab(arrays: dict[str, np.ndarray], skeleton: Skeleton) -> Motion:
         joint_pos = joint_pos[:, 7:]
     if joint_pos.shape != (len(positions), num_joints):
         raise RequestError(f"joint_pos has shape {joint_pos.shape}, and the robot has {num_joints} joints")
-    motion = make_motion(_fps(arrays["fps"]), positions[:, 0], quaternions[:, 0], joint_pos, skeleton.joints)
+    root = skeleton.root_body - 1  # the world is not in the file
+    motion = make_motion(_fps(arrays["fps"]), positions[:, root], quaternions[:, root], joint_pos, skeleton.joints)
     _check_bodies(np.asarray(positions, dtype=np.float64), motion, skeleton)
     return motion
 

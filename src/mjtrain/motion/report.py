@@ -24,7 +24,7 @@ class MotionReport:
     speed: float
     """Mean horizontal speed of the root, in m/s."""
     lowest_m: float | None = None
-    """Height of the lowest point of any colliding geom in any frame, in m, with the ground at 0."""
+    """Height of the lowest point of any colliding geom of the robot in any frame, in m, with the ground at 0."""
     lowest_in_mean_m: float | None = None
     """The same, in the mean over frames."""
     limit_overrun: float | None = None
@@ -95,7 +95,7 @@ def report_motion(motion: Motion, skeleton: Skeleton | None) -> MotionReport:
 
 
 def lowest_points(motion: Motion, skeleton: Skeleton) -> np.ndarray:
-    """Return the height of the lowest point of each colliding geom, in m, infinite for others.
+    """Return the height of the lowest point of each colliding geom of the robot, in m, infinite for others.
 
     Exact for spheres, capsules, cylinders, boxes and ellipsoids; of meshes it is the lowest point of the box around
     them. Shape (num_frames, ngeom).
@@ -104,7 +104,8 @@ def lowest_points(motion: Motion, skeleton: Skeleton) -> np.ndarray:
     heights = np.full((motion.num_frames, model.ngeom), np.inf)
     for geom in range(model.ngeom):
         body = int(model.geom_bodyid[geom]) - 1
-        if body < 0 or not (model.geom_contype[geom] or model.geom_conaffinity[geom]):
+        is_own = model.body_rootid[body + 1] == skeleton.root_body
+        if not is_own or not (model.geom_contype[geom] or model.geom_conaffinity[geom]):
             continue
         rotation, offset = np.empty(9), model.geom_pos[geom]
         mujoco.mju_quat2Mat(rotation, model.geom_quat[geom])

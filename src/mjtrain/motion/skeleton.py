@@ -30,6 +30,8 @@ class Skeleton:
         """Its free joint."""
         if not self.root:
             raise RequestError("the robot has no named free joint; a motion is of a robot that moves freely")
+        self.root_body = int(model.jnt_bodyid[root])
+        """The body of that joint. Objects may come before it."""
         self.joints = tuple(self.layout.qpos.match((".*",))) if len(self.layout.qpos) > len(free) else ()
         """Hinges and slides, in the order of the model."""
         self.bodies = tuple(model.body(index).name or f"body {index}" for index in range(1, model.nbody))
