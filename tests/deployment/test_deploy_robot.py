@@ -741,6 +741,17 @@ def test_the_tilt_of_tools_and_objects_is_not_that_of_the_base() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("angle", "is_within"), [(0.0, True), (0.55, True), (-0.55, True), (0.65, False), (-0.65, False)]
+)
+def test_the_range_of_a_ball_joint_is_of_its_angle(angle: float, is_within: bool) -> None:
+    guard = Guard({**METADATA, "joints": {"knee": {"type": "ball", "range": [0.0, 0.5]}}}, Limits())
+    knee = np.array([np.cos(angle / 2), 0.0, np.sin(angle / 2), 0.0])
+    for sign in (-1, 1):
+        cause = guard.find_exceeded(Readings(positions={"knee": sign * knee}), 0.0, 0)
+        assert cause == (None if is_within else "joint knee is at 0.65, outside of 0 to 0.5 (--position-margin 0.1)")
+
+
 @pytest.mark.parametrize("controls", [b"", b"1,2", HUGE])
 def test_the_simulated_robot_ignores_drives_that_do_not_fit_an_actuator(controls: bytes, tmp_path: Path) -> None:
     (model := tmp_path / "robot.xml").write_text(MOTOR)

@@ -93,7 +93,8 @@ class Guard:
         if tilt is not None and tilt > limits.tilt:
             return f"the base is tilted by {tilt:.3g} rad (--max-tilt {limits.tilt:g})"
         for name, (low, high) in self._ranges.items():
-            position = float(readings.positions[name][0]) if name in readings.positions else low
+            w, *xyz = readings.positions.get(name, (low,))
+            position = 2 * np.arctan2(np.linalg.norm(xyz), abs(w)) if xyz else w  # the range of a ball is of its angle
             if not low - limits.position <= position <= high + limits.position:
                 margin = f"--position-margin {limits.position:g}"
                 return f"joint {name} is at {position:.4g}, outside of {low:g} to {high:g} ({margin})"
