@@ -423,14 +423,21 @@ def test_torque_is_limited_where_the_motor_turns_one_way_only() -> None:
     assert Actuation(metadata).drives()["knee_motor"].max_torque == 6.0
     assert Actuation(metadata, 0.5).drives()["knee_motor"].max_torque == 3.0
     readings = Readings(positions={"knee": np.array([0.1])}, velocities={"knee": np.array([1.0])})
-    assert Actuation(metadata).torques(readings)["knee"] == (pytest.approx(30 * 0.4 - 2.0), 6.0)
+    assert Actuation(metadata).torques(readings)["knee_motor"] == (pytest.approx(30 * 0.4 - 2.0), 6.0)
 
 
 @pytest.mark.parametrize("missing", ["positions", "velocities"])
 def test_torques_of_joints_that_the_robot_does_not_measure_are_unknown(missing: str) -> None:
     measured: dict[str, Any] = {"positions": {"knee": np.zeros(1)}, "velocities": {"knee": np.zeros(1)}}
-    assert list(Actuation(METADATA).torques(Readings(**measured))) == ["knee"]
+    assert list(Actuation(METADATA).torques(Readings(**measured))) == ["knee_motor"]
     assert Actuation(METADATA).torques(Readings(**{**measured, missing: {}})) == {}
+
+
+def test_the_torques_of_two_actuators_of_a_joint_are_both_known() -> None:
+    row = METADATA["actions"][0]
+    actuation = Actuation({**METADATA, "actions": [{**row, "offset": 5.0}, {**row, "actuator": "knee_spring"}]})
+    readings = Readings(positions={"knee": np.zeros(1)}, velocities={"knee": np.zeros(1)})
+    assert actuation.torques(readings) == {"knee_motor": (150.0, 20.0), "knee_spring": (15.0, 20.0)}
 
 
 def test_each_actuator_of_a_joint_is_bounded_by_its_range_unless_the_robot_bounds_torques() -> None:

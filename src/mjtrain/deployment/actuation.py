@@ -100,16 +100,16 @@ class Actuation:
         return drives
 
     def torques(self, readings: Readings) -> dict[str, tuple[float, float | None]]:
-        """Return the torque that each actuator with gains would give without a bound, and the bound, by joint.
+        """Return the torque that each actuator with gains would give without a bound, and the bound, by actuator.
 
-        Joints are left out whose position or velocity the robot does not report.
+        Those are left out of whose joint the robot does not report position or velocity.
         """
         found: dict[str, tuple[float, float | None]] = {}
         for name, drive in self.drives().items():
             joint = next(row["joint"] for row in self._rows if row["actuator"] == name)
             if drive.controls is None and joint in readings.positions and joint in readings.velocities:
                 q, dq = float(readings.positions[joint][0]), float(readings.velocities[joint][0])
-                found[joint] = (drive.kp * (drive.position - q) - drive.kd * dq + drive.torque, drive.max_torque)
+                found[name] = (drive.kp * (drive.position - q) - drive.kd * dq + drive.torque, drive.max_torque)
         return found
 
 

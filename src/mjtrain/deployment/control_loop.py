@@ -301,7 +301,7 @@ class Controller:
         spent_ms = 1000 * (time.monotonic() - begin)
         self._actuation.apply(action)
         torques = self._actuation.torques(readings)
-        beyond = [joint for joint, (torque, limit) in torques.items() if limit is not None and abs(torque) > limit]
+        beyond = [name for name, (torque, limit) in torques.items() if limit is not None and abs(torque) > limit]
         return action, {
             "network_ms": spent_ms,
             "observation": observation,
