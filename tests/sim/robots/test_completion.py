@@ -720,6 +720,12 @@ def test_a_keyframe_holds_its_pose_with_controls_and_activations(scene: Path) ->
     assert model.key("home").act.tolist() == [0.8, -0.3]
 
 
+def test_a_keyframe_holds_its_pose_with_actuators_in_the_frame_of_the_parent_too(tmp_path: Path) -> None:
+    (path := tmp_path / "scene.xml").write_text(SCENE.replace('name="servo" joint=', 'name="servo" jointinparent='))
+    model = load(path, keyframes={"home": KeyframeConfig(joints={"knee": 0.4})})
+    assert model.key("home").ctrl[0] == pytest.approx(0.8)
+
+
 def test_actuators_that_stay_keep_all_their_controls_and_activations(scene: Path) -> None:
     model = load(scene, actuators={"foot": ActuatorConfig(joints=("foot",), kp=3.0)}, keyframe="stand")
     assert names_of(model, "actuator")[0] == "servo"

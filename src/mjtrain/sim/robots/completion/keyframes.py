@@ -9,7 +9,7 @@ import numpy as np
 from mjtrain.config import KeyframeConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.parts import choose, compile_copy, match_one
-from mjtrain.sim.robots.read_layout import SCALAR_JOINTS, control_columns, neutral_controls, place_controls
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, control_columns, neutral_controls, place_controls
 from mjtrain.sim.robots.start import list_driven
 
 HOME = "home"
@@ -145,8 +145,7 @@ def _hold(model: Any, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ctrl, act = neutral_controls(model), np.zeros(model.na)
     for index in range(model.nactuator):
         joint = model.actuator_trnid[index, 0]
-        on_joint = model.actuator_trntype[index] == mujoco.mjtTrn.mjTRN_JOINT
-        if not on_joint or model.jnt_type[joint] not in SCALAR_JOINTS:
+        if model.actuator_trntype[index] not in ON_JOINT or model.jnt_type[joint] not in SCALAR_JOINTS:
             continue
         gain, bias = model.actuator_gainprm[index, 0], model.actuator_biasprm[index, 1]
         target = model.actuator_gear[model.actuator_outadr[index], 0] * qpos[model.jnt_qposadr[joint]]
