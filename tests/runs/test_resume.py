@@ -158,6 +158,17 @@ def test_changed_settings_are_said(run_dir: Path, tmp_path: Path, capfd: pytest.
     assert "changed since: agent.save_interval: 7 -> 50" in capfd.readouterr().err
 
 
+def test_means_of_terms_that_were_left_out_are_not_repeated(run_dir: Path, tmp_path: Path) -> None:
+    content = load_checkpoint(run_dir / "model_4.pt", "cpu")
+    assert "reward/effort" in content["last_episodes"]
+    content["last_episodes"]["overflow/contacts"] = 3  # as a run on the other engine has
+    save_checkpoint(run_dir / "model_4.pt", content)
+    train(tmp_path, 5, resume=True, without=("rewards.effort",), num_envs=8)
+    earlier, row = read_rows(run_dir)[-2:]
+    assert row["reward/upright"] == earlier["reward/upright"]  # no episode has ended since
+    assert not {"reward/effort", "overflow/contacts"} & row.keys()
+
+
 def test_what_cannot_be_resumed_is_refused_by_name(run_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"--max-iterations 4: the run has 4 already"):
         train(tmp_path, 4, resume=True)

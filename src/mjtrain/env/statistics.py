@@ -131,9 +131,8 @@ class EpisodeStatistics:
             return), termination/NAME (fraction of episodes in which the term was true) and success/NAME (the mean of
             what the term measured).
         """
-        sizes = (len(self._totals), len(self._levels), len(self._missed), len(self._warned), 2)
         rest = iter(totals)
-        episodes, levels, missed, warned, (worlds, broken) = (list(islice(rest, size)) for size in sizes)
+        episodes, levels, missed, warned, (worlds, broken) = (list(islice(rest, size)) for size in self._sizes())
         means = {
             "nan_resets": round(broken),
             **{f"overflow/{name}": round(count) for name, count in zip(self._missed, missed, strict=True)},
@@ -141,6 +140,13 @@ class EpisodeStatistics:
             **{f"curriculum/{name}": level / worlds for name, level in zip(self._levels, levels, strict=True)},
         }
         return means | self._summarise_episodes(episodes)
+
+    def keys(self) -> set[str]:
+        """Return every key that `summarise` can give."""
+        return set(self.summarise([1.0] * sum(self._sizes())))
+
+    def _sizes(self) -> tuple[int, ...]:
+        return len(self._totals), len(self._levels), len(self._missed), len(self._warned), 2
 
     def _summarise_episodes(self, totals: list[float]) -> dict[str, float]:
         count = totals[-1]

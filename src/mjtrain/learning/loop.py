@@ -219,7 +219,8 @@ class TrainingLoop:
             self._algorithm.load_state_dict(parts, path)
             self.iteration = parts["iter"]
             self.env_steps_total = int(parts["infos"]["env_steps_total"])
-            self._metrics.last_episodes = parts["last_episodes"]
+            known = self._env.statistics.keys()  # not those of terms that the run had before and has not now
+            self._metrics.last_episodes = {key: mean for key, mean in parts["last_episodes"].items() if key in known}
             return self._resume_rank(parts["ranks"])
 
     def _resume_rank(self, ranks: list[dict[str, Any]]) -> str | None:
