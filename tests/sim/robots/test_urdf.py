@@ -375,6 +375,17 @@ def test_check_robot_says_what_is_doubtful(tmp_path: Path, capsys: pytest.Captur
     assert "the base went from a height of 3.000 m" in said
 
 
+def test_check_robot_says_that_the_simulation_diverges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    robot = tmp_path / "stiff.xml"
+    robot.write_text(
+        '<mujoco><option timestep="0.01" integrator="Euler"/><worldbody><body><joint name="j" axis="0 1 0"/>'
+        '<geom type="capsule" fromto="0 0 0 .3 0 0" size=".02" mass=".1"/></body></worldbody>'
+        '<actuator><position joint="j" kp="200"/></actuator></mujoco>'
+    )
+    check_robot([str(robot)])
+    assert "with all actions at 0, the simulation diverged within 2 s" in capsys.readouterr().out
+
+
 def test_check_robot_says_that_the_memory_of_a_file_is_too_small(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
