@@ -31,3 +31,10 @@ def test_what_is_there_at_the_end_and_long_env_steps() -> None:
     clip = recorder.take()
     assert clip.qpos[:, 1].tolist() == [0, 1, 2]
     assert clip.fps == pytest.approx(10)
+
+
+@pytest.mark.parametrize(("step_dt", "fps"), [(1 / 25, 25), (1 / 50, 25), (0.03, 100 / 6), (0.01, 25), (0.0125, 20)])
+def test_frames_are_never_more_than_25_a_second(step_dt: float, fps: float) -> None:
+    recorder = Recorder(torch.zeros(1, 2), step_dt=step_dt, length_s=1.0)
+    recorder.begin(0)
+    assert recorder.take().fps == pytest.approx(fps)

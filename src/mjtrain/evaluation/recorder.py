@@ -1,5 +1,6 @@
 """Record the positions of a world, of what it follows, and what its cameras see, for rendering later."""
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -35,7 +36,7 @@ class Recorder:
         """
         self._world, self._ghost = world, ghost
         self._source = qpos[world]
-        self._stride = max(1, round(1 / (FPS * step_dt)))
+        self._stride = max(1, math.ceil(1 / (FPS * step_dt) - 1e-6))  # without what is only rounding
         self._fps = 1 / (step_dt * self._stride)
         self._frames = self._source.new_zeros(max(2, round(length_s * self._fps)), *self._source.shape)
         self._ghosts = torch.zeros_like(self._frames)

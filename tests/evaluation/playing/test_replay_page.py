@@ -68,8 +68,9 @@ def test_the_page_moves_without_a_network(
 def test_what_a_run_says_is_not_markup(browser: Browser, log_root: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     options = ["--html", str(out), "--html-episodes", "1", "--html-length-s", "0.2", "--num-threads", "1"]
-    main(["Cartpole-Balance", "--log-root", str(log_root), *options])
+    main(["Cartpole-Balance", "--log-root", str(log_root), "--env.decimation", "6", *options])
     content = content_of(out)
+    assert content["episodes"][0]["frame_dt"] == pytest.approx(0.048), "at most 30 frames a second, of 0.024 s each"
     evil = "</script><script>document.title = 'taken'</script><img src=x onerror=\"document.title = 'taken'\">{script}"
     content["title"] = evil
     content["episodes"][0]["curves"][0]["names"][0] = evil

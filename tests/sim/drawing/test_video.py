@@ -1,5 +1,8 @@
 """Camera images become pictures, and stand beside the world."""
 
+from pathlib import Path
+
+import av
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,7 @@ import torch
 from mjtrain.config import CameraConfig
 from mjtrain.evaluation.recorder import Recorder
 from mjtrain.sim.drawing.render_worker import Tiles
-from mjtrain.sim.drawing.video import LABEL_HEIGHT, arrange, list_streams, scale, to_picture
+from mjtrain.sim.drawing.video import LABEL_HEIGHT, arrange, list_streams, scale, to_picture, write_video
 
 RGB, DEPTH, CLASSES = list_streams(
     {"side": CameraConfig(streams=("rgb", "depth", "segmentation"), near_m=1.0, far_m=3.0, classes={"a": (".*",)})}
@@ -97,3 +100,13 @@ def test_images_travel_with_the_positions_and_stand_beside_them() -> None:
 def test_without_cameras_a_picture_stays_as_it_is() -> None:
     world = np.zeros((32, 32, 3), dtype=np.uint8)
     assert Tiles((32, 32), [], []).add(world, 0) is world
+
+
+@pytest.mark.parametrize("fps", [0.417, 2.5, 100 / 6, 25.000000001])
+def test_a_video_lasts_as_long_as_what_it_shows(fps: float, tmp_path: Path) -> None:
+    write_video([np.zeros((16, 16, 3), dtype=np.uint8)] * 5, tmp_path / "video.mp4", fps)
+    with av.open(tmp_path / "video.mp4") as file:
+        (stream,) = file.streams.video
+        assert stream.duration is not None
+        assert stream.time_base is not None
+        assert float(stream.duration * stream.time_base) == pytest.approx(5 / fps)

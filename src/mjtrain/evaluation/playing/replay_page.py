@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ class _Builder:
     def __init__(self, config: EnvConfig, env: Any) -> None:
         self._config, self._env = config, env
         self._kinematics = Kinematics(config)
-        self._stride = max(1, round(1 / (FPS * env.step_dt)))
+        self._stride = max(1, math.ceil(1 / (FPS * env.step_dt) - 1e-6))  # without what is only rounding
 
     def build(self, title: str, about: str, episodes: list[Trajectory]) -> dict[str, Any]:
         scene = make_scene(self._kinematics.model, episodes[0].arrays["qpos"][0])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -171,7 +172,8 @@ def open_video(
     import av  # imports much that clips and tiles do not need
 
     with replacing(out) as whole, av.open(whole, "w", "mp4") as file:
-        stream = file.add_stream("libx264", rate=round(fps), options={"preset": "veryfast", "crf": str(crf)})
+        rate = Fraction(fps).limit_denominator(1000)  # a whole number would be another speed
+        stream = file.add_stream("libx264", rate=rate, options={"preset": "veryfast", "crf": str(crf)})
         stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
         stream.codec_context.thread_count = threads
         yield lambda picture: file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
