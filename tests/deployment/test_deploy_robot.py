@@ -30,7 +30,7 @@ from mjtrain.deployment.observation import make_observer
 from mjtrain.deployment.packets import PacketError, UdpRobot, decode_readings, decode_targets, encode_readings
 from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.deployment.robot import Drive, Readings, Targets
-from mjtrain.deployment.run_policy import SimulatedProcess
+from mjtrain.deployment.run_policy import SimulatedProcess, report
 from mjtrain.deployment.steering import APPROACH, Commands
 from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
@@ -340,8 +340,12 @@ def test_limits_stop_a_robot_within_a_long_control_period(tmp_path: Path) -> Non
     policy = make_constant_policy(tmp_path / "policy.onnx", {**METADATA, "control_period_s": 3600.0}, [0.25])
     robot, phases = UdpRobot("127.0.0.1", played.port), Phases(damped_s=0.1, standing_s=0.1, policy_s=9000)
     controller = Controller(policy, robot, Commands(policy.metadata, ()), phases, Limits(stale_s=60), TickLog(None))
-    assert "--max-tilt" in controller.run()
-    assert [row["state"] for row in controller.rows] == ["damped", "standing", "policy"], "the first period of each"
+    cause = controller.run()
+    assert "--max-tilt" in cause
+    states = ["damped", "standing", "policy", "policy"]
+    assert [row["state"] for row in controller.rows] == states, "the first period of each, and what ended the run"
+    found = report(controller, robot, policy, cause)
+    assert (found["max_tilt_rad"], found["policy_s"]) == (pytest.approx(np.arccos(0.1), abs=1e-4), 3600.0)
 
 
 def test_a_socket_that_fails_ends_the_run_by_stale_readings(tmp_path: Path) -> None:
@@ -396,6 +400,28 @@ def test_drift_of_the_robots_clock_is_not_age(
     monkeypatch.setattr(control_loop, "time", robot)
     controller = Controller(policy, robot, Commands(metadata, ()), phases, Limits(stale_s=0.03), TickLog(None))
     assert cause in controller.run()
+
+
+class LateRobot(SlowRobot):
+    """One whose controller once does not run for half a second."""
+
+    def write(self, targets: Targets) -> None:
+        if targets.state == "policy" and self._now < 1002.0:
+            self._now = 1002.5
+
+
+def test_the_report_has_what_ended_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_constant_policy(
+        tmp_path / "policy.onnx", {**METADATA, "observations": METADATA["observations"][:1]}, [0.25]
+    )
+    robot, phases = LateRobot(0.0), Phases(damped_s=0.1, standing_s=0.1, policy_s=80.0)
+    monkeypatch.setattr(control_loop, "time", robot)
+    controller = Controller(policy, robot, Commands(policy.metadata, ()), phases, Limits(stale_s=60), TickLog(None))
+    cause = controller.run()
+    found = report(controller, robot, policy, cause)
+    assert f"{found['missed_ticks']} control periods were missed" in cause
+    assert found["late_ms"]["max"] > 1000
+    assert found["policy_s"] == pytest.approx(METADATA["control_period_s"]), "it acted once"
 
 
 def test_an_output_that_is_not_finite_is_never_sent(tmp_path: Path) -> None:

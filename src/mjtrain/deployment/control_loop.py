@@ -102,9 +102,9 @@ class Guard:
 
     def tilt(self, readings: Readings) -> float | None:
         """Return the angle between the up of the base and the world's, in rad; None where no reading shows it."""
-        if self._up is not None and self._up in readings.sensors:
+        if self._up is not None and len(readings.sensors.get(self._up, ())) == 3:
             cosine = readings.sensors[self._up][2]
-        elif self._base is not None and self._base in readings.positions:
+        elif self._base is not None and len(readings.positions.get(self._base, ())) == 7:
             cosine = matrix(readings.positions[self._base][3:])[2, 2]
         else:
             return None
@@ -220,28 +220,27 @@ class Controller:
         action = np.zeros(len(self._metadata["actions"]))
         targets = Targets(state="damped")
         while due < begin + seconds:
-            if (cause := self._wait(due, targets)) is not None:
-                return cause
+            cause = self._wait(due, targets)
             now = time.monotonic()
-            late_s = now - due
+            late_s = max(0.0, now - due)  # a cause is found earlier, too
             periods = 1 + int(late_s // self._period_s) if tick else 1
             missed = periods - 1
             due += (periods - 1) * self._period_s
             tick += periods
             readings, age_s = self._read(now)
-            if (cause := self._find_cause(readings, age_s, missed)) is not None:
-                return cause
+            cause = cause or self._find_cause(readings, age_s, missed)
             row: dict[str, Any] = {}
             drives: dict[str, Drive] = {}
-            if state == "standing":
+            if cause is None and state == "standing":
                 drives = self._actuation.stand(start, min(1.0, (due - begin) / (0.75 * seconds)))
-            elif state == "policy":
+            elif cause is None and state == "policy":
                 action, row = self._act(readings, action, tick - 1, periods)
                 if not np.isfinite(action).all():
-                    return "the output of the policy is not finite"
+                    cause, row = "the output of the policy is not finite", {}
                 drives = self._actuation.drives()
-            targets = Targets(state=state, drives=drives)
-            self._robot.write(targets)
+            if cause is None:
+                targets = Targets(state=state, drives=drives)
+                self._robot.write(targets)
             self._log.add(
                 state=state,
                 time_s=round(now - begin, 6),
@@ -252,6 +251,8 @@ class Controller:
                 tilt=self._guard.tilt(readings),
                 **row,
             )
+            if cause is not None:
+                return cause
             due += self._period_s
         return None
 

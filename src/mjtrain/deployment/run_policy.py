@@ -63,11 +63,11 @@ class SimulatedProcess:
 def report(controller: Controller, robot: Robot, policy: DeployedPolicy, cause: str) -> dict[str, Any]:
     """Return what a deployment amounts to: how it ended, errors of commands, timing, packets."""
     rows = controller.rows
-    acted = [row for row in rows if row["state"] == "policy"]
+    acted = [row for row in rows if "action" in row]
     period_s = policy.metadata["control_period_s"]
     names = dict.fromkeys(name for row in acted for name in row["errors"])
     errors = {name: _spread([row["errors"][name] for row in acted if name in row["errors"]]) for name in names}
-    tilts = [row["tilt"] for row in acted if row["tilt"] is not None]
+    tilts = [row["tilt"] for row in rows if row["state"] == "policy" and row["tilt"] is not None]
     return {
         "task": policy.metadata["task"],
         "ended": cause,
