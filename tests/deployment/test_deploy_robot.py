@@ -31,7 +31,7 @@ from mjtrain.deployment.packets import PacketError, UdpRobot, decode_readings, d
 from mjtrain.deployment.policy import DeployedPolicy, check
 from mjtrain.deployment.robot import Drive, Readings, Targets
 from mjtrain.deployment.run_policy import SimulatedProcess, report
-from mjtrain.deployment.steering import APPROACH, Commands
+from mjtrain.deployment.steering import APPROACH, Commands, Steering
 from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.robot import save_model
@@ -400,6 +400,38 @@ def test_drift_of_the_robots_clock_is_not_age(
     monkeypatch.setattr(control_loop, "time", robot)
     controller = Controller(policy, robot, Commands(metadata, ()), phases, Limits(stale_s=0.03), TickLog(None))
     assert cause in controller.run()
+
+
+class Presser:
+    """An operator who presses a key after some looks at what he does."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+
+    def update(self, steering: Steering) -> bool:
+        self._looks -= 1
+        if self._looks == 0:
+            steering.press("i")
+        return False
+
+
+def test_each_new_command_has_time_to_settle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = "mjtrain.mdp.targets:joint_distance"
+    error = {"func": function, "params": {"command": "goal", "joints": ["knee"]}, "settling_s": 0.1}
+    goal = {"size": 1, "rest": [0.0], "controls": {"angle": [0.0, 1.0]}, "errors": {"off": error}}
+    reads = [METADATA["observations"][0], _term("command", 1, {"command": "goal"})]
+    metadata = {**METADATA, "observations": reads, "commands": {"goal": goal}}
+    policy = make_constant_policy(tmp_path / "policy.onnx", metadata, [0.25])
+    robot, phases = SlowRobot(0.0), Phases(damped_s=0.0, standing_s=0.0, policy_s=0.5)
+    monkeypatch.setattr(control_loop, "time", robot)
+    commands = Commands(metadata, (0.5,), Presser(14))
+    controller = Controller(policy, robot, commands, phases, Limits(stale_s=60), TickLog(None))
+    assert controller.run() == COMPLETED
+    changed = [row["commands"]["goal"].item() for row in controller.rows].index(0.6)
+    counted = [step for step, row in enumerate(controller.rows) if row["errors"]]
+    assert 5 < changed < 20
+    assert counted == [*range(5, changed), *range(changed + 5, len(controller.rows))]
+    assert controller.rows[-1]["errors"] == {"goal/off": pytest.approx(0.6)}
 
 
 class LateRobot(SlowRobot):

@@ -16,7 +16,7 @@ from mjtrain.config import ObservationTerm, RobotConfig, TerrainConfig
 from mjtrain.deployment.observation import Observer
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.simulated_readings import SimulatedReadings
-from mjtrain.deployment.terms import REPORTED_BY_ROBOT, TERMS, Scene
+from mjtrain.deployment.terms import ERRORS, REPORTED_BY_ROBOT, TERMS, Scene, compute
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.env.ground import Ground
@@ -77,7 +77,12 @@ def test_observations_are_built_from_readings_alone(task: str) -> None:
             action=action,
             displacements=env.ctrl_displacements()[0].numpy().copy(),
             step=int(env.episode_step[0]),
+            wanted={name: env.drawn_command(name)[0].numpy() for name in metadata["commands"]},
         )
+        for name, command in metadata["commands"].items():
+            for error, term in command["errors"].items():
+                distance = np.linalg.norm(compute(ERRORS, term, scene))
+                assert distance == pytest.approx(float(env.command_error(name, error)[0]), rel=1e-5), error
         expected = env.observe()[group][0].numpy()
         np.testing.assert_allclose(observer.observe(scene), expected, rtol=1e-6, atol=1e-6, err_msg=f"env step {step}")
         _, _, terminated, truncated = env.step(chosen[None])

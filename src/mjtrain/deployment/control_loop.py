@@ -295,6 +295,7 @@ class Controller:
             action=action,
             displacements=self._actuation.displacements,
             step=step,
+            wanted=self._commands.wanted,
         )
         observation = self._observer.observe(scene)
         begin = time.monotonic()
@@ -319,7 +320,7 @@ class Controller:
             scene.readings, lenient = scene.readings.truth, contextlib.nullcontext()  # a simulator knows all
         for command, entry in self._metadata.get("commands", {}).items():
             for name, term in entry.get("errors", {}).items():
-                settled = scene.step * self._period_s >= term["settling_s"]
+                settled = self._commands.ages.get(command, 0) * self._period_s >= term["settling_s"]
                 if command in scene.commands and settled and term["func"] in ERRORS:
                     with lenient:
                         found[f"{command}/{name}"] = float(np.linalg.norm(compute(ERRORS, term, scene)))

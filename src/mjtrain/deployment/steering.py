@@ -196,9 +196,10 @@ class Commands:
             raise RequestError(f"{flag}: give {wanted or 'none, because the policy reads no command'}")
         if not np.isfinite(values).all():
             raise RequestError(f"{flag}: each must be finite")
-        self._wanted: Named = {}
+        self.wanted: Named = {}
+        """What is asked for, before `advance` limits how fast it changes."""
         for name, size in sizes.items():
-            self._wanted[name] = np.array(values[at : at + size], dtype=float)
+            self.wanted[name] = np.array(values[at : at + size], dtype=float)
             at += size
             if "quaternion" in (self._described[name].get("columns") or [""])[-1]:
                 length = float(np.linalg.norm(self._wanted[name][-4:]))
@@ -207,9 +208,11 @@ class Commands:
                 self._wanted[name][-4:] /= length
         self.current: Named = {}
         """What the policy sees."""
+        self.ages: dict[str, int] = {}
+        """Control periods since each one was asked for."""
         self.notices = [
             f"{flag}: {line}"
-            for name, wanted in self._wanted.items()
+            for name, wanted in self.wanted.items()
             for line in find_beyond(self._described[name].get("controls") or {}, wanted.tolist())
         ]
         """Lines that the user should see."""
@@ -221,13 +224,13 @@ class Commands:
     def _find_steered(self) -> tuple[str, Steering]:
         for name, entry in self._described.items():
             controls = entry.get("controls") or {}
-            if len(controls) == len(self._wanted[name]) <= len(KEYS) and has_finite_bounds(controls):
+            if len(controls) == len(self.wanted[name]) <= len(KEYS) and has_finite_bounds(controls):
                 steering = Steering(controls)
-                steering.values = self._wanted[name].tolist()
+                steering.values = self.wanted[name].tolist()
                 return name, steering
         raise RequestError(
             f"--drive: the policy reads no command with finite bounds that can be steered "
-            f"({', '.join(self._wanted) or 'none'})"
+            f"({', '.join(self.wanted) or 'none'})"
         )
 
     def is_stopped(self) -> bool:
@@ -235,22 +238,27 @@ class Commands:
         if self._operator is None:
             return False
         stops = self._operator.update(self._steering)
-        self._wanted[self._steered] = np.array(self._steering.values)
+        self.wanted[self._steered] = np.array(self._steering.values)
         if not self._is_limited(self._steered):
-            self.current[self._steered] = self._wanted[self._steered]
+            self.current[self._steered] = self.wanted[self._steered]
         return stops
 
     def reset(self) -> None:
         """Begin as an episode does: with zero where the training limits how fast a command changes."""
         self.current = {
-            name: np.zeros_like(value) if self._is_limited(name) else value for name, value in self._wanted.items()
+            name: np.zeros_like(value) if self._is_limited(name) else value for name, value in self.wanted.items()
         }
+        self._before: Named = {}
 
     def advance(self, periods: int) -> None:
         """Change the current commands by what the training allows in some control periods."""
-        for name in filter(self._is_limited, self._wanted):
+        for name, wanted in self.wanted.items():
+            is_same = name in self._before and np.array_equal(wanted, self._before[name])
+            self.ages[name] = self.ages[name] + periods if is_same else 0
+        self._before = dict(self.wanted)
+        for name in filter(self._is_limited, self.wanted):
             params, before = self._described[name]["refine_params"], self.current[name]
-            change, seconds = self._wanted[name] - before, periods * self._period_s
+            change, seconds = self.wanted[name] - before, periods * self._period_s
             longest, turn = params["acceleration"] * seconds, params["turn_acceleration"] * seconds
             planar = change[:2] * (longest / max(longest, float(np.linalg.norm(change[:2]))))
             self.current[name] = before + np.array([*planar, *change[2:].clip(-turn, turn)])

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,9 @@ class Scene:
 
     step: int
     """Control periods since the policy began."""
+
+    wanted: Named = field(default_factory=dict)
+    """Commands before it was limited how fast they change; only errors read them."""
 
     def joints(self, patterns: Iterable[str]) -> list[str]:
         """Return the hinges and slides that expressions match, in the order of the model."""
@@ -253,7 +256,7 @@ ERRORS: dict[str, Term] = {
     f"mjtrain.mdp.{name}": error
     for name, error in {
         "velocity:lin_vel_xy_error": lambda scene, params: (
-            scene.command(params)[:2] - scene.sensor(params["sensor"])[:2]
+            scene.wanted[params["command"]][:2] - scene.sensor(params["sensor"])[:2]
         ),
         "velocity:ang_vel_z_error": lambda scene, params: scene.command(params)[2] - scene.sensor(params["sensor"])[2],
         "objects:distance": _position_error,
