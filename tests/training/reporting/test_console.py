@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ import mjtrain
 from mjtrain import LaunchConfig, PpoConfig, RewardTerm
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
+from mjtrain.training.reporting import console
 from mjtrain.training.reporting.console import STEADY_ITERATIONS, ProgressDisplay, RunStatus, StragglerWatch, sparkline
 from support.machine import patience
 
@@ -142,11 +144,24 @@ def test_elsewhere_every_iteration_is_a_line() -> None:
             check=False,
         )
         assert done.stdout.splitlines() == [
-            "iteration 11/12 | env steps/s 5 | reward 1.00 | episode length 2.00 | elapsed 0:00:00 | remaining 0:00:00",
+            "iteration 11/12 | env steps/s 5 | reward 1.00 | episode length 2.00 | elapsed 0:00:00 | remaining -",
             "warning: something",
             "iteration 12/12 | env steps/s 5 | reward 1.00 | episode length 2.00 | elapsed 0:00:00 | remaining 0:00:00",
             "warning: something",
         ]
+
+
+def test_the_time_to_go_is_that_of_whole_iterations(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the start, which compiles, and the evaluation that the restored iteration lacked; never negative."""
+    times = iter([0.0, 50.0, 100.0, 102.0, 103.0])
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    display = ProgressDisplay(14, 10)
+    for iteration in (10, 11, 12, 16):
+        display.update(row(iteration, 1.0))
+    said = capsys.readouterr().out.splitlines()
+    assert [line.rpartition(" ")[2] for line in said] == ["-", "-", "0:00:04", "0:00:00"]
 
 
 def test_colours_that_are_forced_do_not_make_a_pipe_a_terminal() -> None:

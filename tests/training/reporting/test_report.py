@@ -202,3 +202,16 @@ def test_a_run_directory_that_cannot_be_reached_for_a_while(tmp_path: Path, caps
     assert [row["iteration"] for row in rows] == [1, 2, 3, 4]
     (warning,) = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
     assert "cannot be reached (Transport endpoint is not connected); training continues" in warning
+
+
+def test_rewards_that_earlier_starts_earned_are_not_called_unearned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_train_config("Cartpole-Balance", logger="none")
+    early = {"reward/upright": 0.5, "reward/centered": 0.0, "mean_reward": 0.5}
+    with RunReport(config, tmp_path, 0, 3) as report:
+        report.update({**row_of(1), **early})
+    with RunReport(config, tmp_path, 1, 3) as report:  # no episode of another reward has ended
+        report.update({**row_of(2), **early, "reward/upright": 0.0})
+    said = [line for line in capsys.readouterr().out.splitlines() if "earned anything" in line]
+    assert said == ["warning: no episode of this training earned anything of --env.rewards: centered"] * 2

@@ -89,13 +89,16 @@ class RunStatus:
         self._max_iterations = max_iterations
         self._metrics: dict[str, Any] = {}
         self._elapsed_s = 0.0
-        self._remaining_s = 0.0
+        self._remaining_s: float | None = None
         self._rewards: deque[float | None] = deque(maxlen=TREND_VALUES)
         self._evaluation: str | None = None
         self._busy_s: deque[list[float]] = deque(maxlen=SMOOTHED_ITERATIONS)
 
-    def update(self, metrics: dict[str, Any], elapsed_s: float, remaining_s: float) -> None:
-        """Add one iteration; elapsed_s counts from the start of this process's part of the run."""
+    def update(self, metrics: dict[str, Any], elapsed_s: float, remaining_s: float | None) -> None:
+        """Add one iteration; elapsed_s counts from the start of this process's part of the run.
+
+        The time that remains is None as long as it cannot be estimated.
+        """
         self._metrics, self._elapsed_s, self._remaining_s = metrics, elapsed_s, remaining_s
         self._rewards.append(metrics["mean_reward"])
         if "eval/return" in metrics:
@@ -124,7 +127,8 @@ class RunStatus:
         table.add_column(style="dim", no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis" if not options.ascii_only else "crop", ratio=1)
         table.add_row("iteration", progress)
-        table.add_row("time", f"{format_duration(self._elapsed_s)} elapsed, {format_duration(self._remaining_s)} to go")
+        to_go = "" if self._remaining_s is None else f", {format_duration(self._remaining_s)} to go"
+        table.add_row("time", f"{format_duration(self._elapsed_s)} elapsed{to_go}")
         table.add_row("env steps/s", f"{metrics['env_steps_per_second']:,.0f}")
         table.add_row("reward", Text.assemble(reward, "  ", (trend[max(0, len(trend) - room) :], "cyan")))
         table.add_row("episode length", format_number(metrics["mean_episode_length"]))
@@ -177,30 +181,33 @@ def format_duration(seconds: float) -> str:
 class ProgressDisplay(Display):
     """A live status of a run on a terminal, one line per iteration elsewhere."""
 
-    def __init__(self, max_iterations: int) -> None:
-        self._max_iterations = max_iterations
+    def __init__(self, max_iterations: int, restored_iteration: int = 0) -> None:
+        self._max_iterations, self._restored_iteration = max_iterations, restored_iteration
         self._status = RunStatus(max_iterations)
         super().__init__(self._status)
         self._begin = time.monotonic()
-        self._first_iteration: int | None = None
+        self._first: tuple[int, float] | None = None
 
     def update(self, metrics: dict[str, Any]) -> None:
-        """Show one iteration."""
-        if self._first_iteration is None:
-            self._first_iteration = metrics["iteration"] - 1
-        elapsed_s = time.monotonic() - self._begin
-        done = metrics["iteration"] - self._first_iteration
-        remaining_s = elapsed_s / done * (self._max_iterations - metrics["iteration"])
+        """Show one iteration; the restored one may come first, with an evaluation that it lacked."""
+        now, iteration = time.monotonic(), metrics["iteration"]
+        if self._first is None and iteration > self._restored_iteration:
+            self._first = iteration, now  # until then a warm start and the compiler took time, too
+        first, since = self._first or (iteration, now)
+        left, elapsed_s = max(0, self._max_iterations - iteration), now - self._begin
+        remaining_s = None if left else 0.0
+        if iteration > first:
+            remaining_s = left * (now - since) / (iteration - first)
         self._status.update(metrics, elapsed_s, remaining_s)
         if self.refresh():
             return
         fields = {
-            "iteration": f"{metrics['iteration']}/{self._max_iterations}",
+            "iteration": f"{iteration}/{self._max_iterations}",
             "env steps/s": f"{metrics['env_steps_per_second']:,.0f}",
             "reward": format_number(metrics["mean_reward"]),
             "episode length": format_number(metrics["mean_episode_length"]),
             "elapsed": format_duration(elapsed_s),
-            "remaining": format_duration(remaining_s),
+            "remaining": "-" if remaining_s is None else format_duration(remaining_s),
         }
         if "eval/return" in metrics:
             fields["evaluation"] = describe_evaluation(metrics)

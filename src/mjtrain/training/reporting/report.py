@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import EnvConfig, TrainConfig
-from mjtrain.runtime.event_log import METRICS_FILE, append_line, describe_skipped, parse_line, write_event
+from mjtrain.runtime.event_log import METRICS_FILE, append_line, describe_skipped, parse_line, read_lines, write_event
 from mjtrain.runtime.files import describe_absence, saying_where, write_whole
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.console import ProgressDisplay, StragglerWatch
@@ -215,21 +215,24 @@ class RunReport:
         self._videos: list[Video] = []
         self._directory_is_gone = False
         rewards = config.env.rewards if isinstance(config.env, EnvConfig) else {}
-        self._unearned = {name for name, term in rewards.items() if term.weight > 0}
-        self._has_episodes = False
-        self._display = ProgressDisplay(max_iterations)
+        self._rewards = {f"reward/{name}" for name, term in rewards.items() if term.weight > 0}
+        self._earned: dict[str, bool] = {}
+        """Whether an episode earned something of a reward, for those of which an episode has ended."""
+        self._display = ProgressDisplay(max_iterations, first_iteration)
         self._writers = make_writers(config, run_dir, first_iteration, self.warn)
         for writer in self._writers:
             self._stack.push(partial(self._close, writer))
         self._stack.enter_context(self._display)
         self._stragglers = StragglerWatch()
+        for row in read_lines(run_dir):  # of earlier starts
+            self._note_rewards(row)
 
     def __enter__(self) -> "RunReport":
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if exc_info[0] is None and self._has_episodes and self._unearned:
-            names = ", ".join(sorted(self._unearned))
+        names = ", ".join(sorted(key.removeprefix("reward/") for key, earned in self._earned.items() if not earned))
+        if exc_info[0] is None and names:
             self.warn(f"no episode of this training earned anything of --env.rewards: {names}")
         self._stack.__exit__(*exc_info)  # pyright: ignore[reportArgumentType]
 
@@ -250,8 +253,7 @@ class RunReport:
     def update(self, metrics: dict[str, Any]) -> None:
         """Record and show one iteration."""
         self._check_directory()
-        self._has_episodes |= metrics["mean_reward"] is not None
-        self._unearned -= {name for name in self._unearned if metrics.get(f"reward/{name}")}
+        self._note_rewards(metrics)
         self._display.update(metrics)
         warning = self._stragglers.update(metrics)
         if warning is not None:
@@ -259,6 +261,10 @@ class RunReport:
         for writer in self._writers:
             self._attempt(_name(writer), writer.write, metrics)
         self.flush_videos()
+
+    def _note_rewards(self, metrics: dict[str, Any]) -> None:
+        for key in self._rewards & metrics.keys():
+            self._earned[key] = bool(metrics[key]) or self._earned.get(key, False)
 
     def _check_directory(self) -> None:
         """Warn once if the run directory is missing. An unmounted file system may come back, so training continues."""
