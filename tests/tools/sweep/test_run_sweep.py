@@ -5,8 +5,10 @@ import struct
 from pathlib import Path
 
 from mjtrain.runs.checkpoint import checkpoint_path
-from mjtrain.tools.sweep.results import RunFiles
-from mjtrain.tools.sweep.run_sweep import Claims
+from mjtrain.tools.sweep.plan import Slot
+from mjtrain.tools.sweep.results import RunFiles, TrialResult
+from mjtrain.tools.sweep.run_sweep import Claims, _SweepDisplay
+from support.sweep_plans import make_plan
 
 
 def lose(descriptor: int) -> None:
@@ -53,3 +55,11 @@ def test_runs_whose_checkpoints_are_damaged_are_kept_under_another_name(tmp_path
     assert (kept / "metrics.jsonl").is_file()
     RunFiles(log_root=tmp_path, name="trial_0_seed_0").remove_stillborn()
     assert kept.is_dir()
+
+
+def test_the_last_trial_takes_as_long_as_any_other(tmp_path: Path) -> None:
+    slots = tuple(Slot(cores=(core,), gpus=()) for core in range(2))
+    display = _SweepDisplay(make_plan(tmp_path, slots=slots, trials=4))
+    display._durations_s.append(10.0)
+    display.set_results([TrialResult(number=0, state="complete", params={}, value=1.0)])
+    assert display._describe() == "1/4 trials, best 1 of trial 0, about 0:00:20 to go"

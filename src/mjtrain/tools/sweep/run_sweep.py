@@ -1,6 +1,7 @@
 """The loop of a sweep: ask for trials, run them in their slots, tell how they ended; its display and its locks."""
 
 import errno
+import math
 import os
 import signal
 import socket
@@ -79,7 +80,7 @@ class _SweepDisplay(Display):
         to_go = total - ended - counts["paused"]
         if self._durations_s and to_go > 0:
             at_a_time = max(len(self._plan.slots), counts["running"])  # other processes may run trials too
-            to_go_s = statistics.fmean(self._durations_s) * to_go / at_a_time
+            to_go_s = statistics.fmean(self._durations_s) * math.ceil(to_go / at_a_time)
             words.append(f"about {format_duration(to_go_s)} to go")
         return ", ".join(words)
 
