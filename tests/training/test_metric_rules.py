@@ -31,6 +31,11 @@ def test_a_condition_is_met_or_not(text: str, met: tuple[float, ...], not_met: t
     assert not condition.is_met({"iteration": 3})
 
 
+@pytest.mark.parametrize("text", ["env_steps_total>=12345678", "mean_reward>=0.9999999", "kl<-0.5", "kl<=1e-09"])
+def test_a_condition_is_shown_as_it_was_given(text: str) -> None:
+    assert str(parse_stop_condition(text)) == text
+
+
 @pytest.mark.parametrize("text", ["kl", "kl=3", "kl==3", ">3", "kl>", "kl>three", "kl>nan", "kl>=3>=2", ""])
 def test_anything_else_is_no_condition(text: str) -> None:
     with pytest.raises(RequestError, match="give a metric, one of >= > <= <, and a number"):

@@ -49,7 +49,7 @@ class Range:
         if value is None:
             return None
         numbers: tuple[float, ...] = tuple(value) if isinstance(value, tuple | list) else (value,)
-        shown = " ".join(f"{number:g}" for number in numbers)
+        shown = " ".join(f"{number:.15g}" for number in numbers)
         if not all(self._has(number) for number in numbers):
             each = "each " if len(numbers) > 1 else ""
             return f"{shown}: {each}must be {' and '.join(self._words(all(map(math.isfinite, numbers))))}"
@@ -95,7 +95,7 @@ class Ordered:
             return None
         low, high = value
         what = "the first is more than the second; give" if low > high else "give two numbers,"  # NaN
-        return f"{low:g} {high:g}: {what} the lower bound first"
+        return f"{low:.15g} {high:.15g}: {what} the lower bound first"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,7 @@ def find_beyond(bounds: Mapping[str, Sequence[float]], values: Sequence[float]) 
     if len(bounds) != len(values):
         return []
     return [
-        f"{name} {value:g} is outside of {low:g} to {high:g}, the bounds that the task has for it"
+        f"{name} {value:.15g} is outside of {low:.15g} to {high:.15g}, the bounds that the task has for it"
         for (name, (low, high)), value in zip(bounds.items(), values, strict=True)
         if value < low or value > high
     ]
@@ -190,7 +190,7 @@ class Commands:
         sizes = {name: entry.get("size", len(values)) for name, entry in self._described.items()}
         if not values and all(entry.get("rest") is not None for entry in self._described.values()):
             values = [value for entry in self._described.values() for value in entry["rest"]]
-        flag = f"--command {' '.join(f'{value:g}' for value in values) or 'without values'}"
+        flag = f"--command {' '.join(f'{value:.15g}' for value in values) or 'without values'}"
         if len(values) != sum(sizes.values()):
             wanted = "; ".join(f"{name}: {_describe(self._described[name], size)}" for name, size in sizes.items())
             raise RequestError(f"{flag}: give {wanted or 'none, because the policy reads no command'}")

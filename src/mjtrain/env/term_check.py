@@ -207,7 +207,8 @@ def _find_wrong_params(term: TermFunction, parameters: Mapping[str, inspect.Para
         found += problems
     low, high = (term.params.get(name) for name in ("low", "high"))
     if limits and isinstance(low, float | int) and isinstance(high, float | int) and low > high:
-        found.append(f"--env.{term.name}.params.low {low:g}: is more than high, {high:g}; give the lower bound first")
+        words = f"is more than high, {high:.15g}; give the lower bound first"
+        found.append(f"--env.{term.name}.params.low {low:.15g}: {words}")
     return found
 
 

@@ -85,7 +85,7 @@ class Fault:
             if (value := getattr(self, name)) is not None:
                 words[name] = str(value)
         words["kind"] = self.kind
-        words |= {name: f"{getattr(self, name):g}" for name, kind in _BELONGS_TO.items() if kind == self.kind}
+        words |= {name: f"{getattr(self, name):.15g}" for name, kind in _BELONGS_TO.items() if kind == self.kind}
         if self.times != 1:
             words["times"] = str(self.times)
         return ",".join(f"{key}={value}" for key, value in words.items())

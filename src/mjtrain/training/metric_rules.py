@@ -73,7 +73,7 @@ class StopCondition:
     bound: float
 
     def __str__(self) -> str:
-        return f"{self.metric}{self.comparison}{self.bound:g}"
+        return f"{self.metric}{self.comparison}{self.bound:.15g}"
 
     def is_met(self, metrics: dict[str, Any]) -> bool:
         """Tell whether an iteration meets it; one without a number of this metric does not."""

@@ -887,6 +887,9 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
 
 AGENTS: dict[str, AgentConfig] = {
     "--agent.algorithm.gamma 1.5: must be at least 0 and at most 1": AgentConfig(algorithm=PpoConfig(gamma=1.5)),
+    "--agent.algorithm.gamma 1.0000001: must be at least 0 and at most 1": AgentConfig(
+        algorithm=PpoConfig(gamma=1.0000001)
+    ),
     "--agent.algorithm.lam -0.1: must be at least 0 and at most 1": AgentConfig(algorithm=PpoConfig(lam=-0.1)),
     "--agent.algorithm.learning-rate 10: must be at least 0 and less than 1": AgentConfig(
         algorithm=PpoConfig(learning_rate=10.0)

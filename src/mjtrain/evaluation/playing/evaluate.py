@@ -107,7 +107,7 @@ def with_other_env(run: TrainedRun, env: AnyEnvConfig) -> TrainedRun:
 
 def _check_held(config: PlayConfig) -> None:
     if config.values and not config.command:
-        raise RequestError(f"--values {' '.join(map('{:g}'.format, config.values))}: needs --command")
+        raise RequestError(f"--values {' '.join(map('{:.15g}'.format, config.values))}: needs --command")
     if config.command and config.sim_to_sim is not None:
         raise RequestError(f"--command {config.command}: leave out --sim-to-sim, which draws commands")
     if config.command and (config.viewer != "none" or config.replay is not None):
@@ -140,7 +140,7 @@ def find_values_beyond(run: TrainedRun, config: PlayConfig) -> tuple[str, ...]:
     """Return a line for each of the values of a command that is outside of the bounds in the environment of a run."""
     term = run.env.commands.get(config.command) if isinstance(run.env, EnvConfig) else None
     beyond = () if term is None else find_beyond(term.controls, config.values)
-    return tuple(f"--values {' '.join(map('{:g}'.format, config.values))}: {line}" for line in beyond)
+    return tuple(f"--values {' '.join(map('{:.15g}'.format, config.values))}: {line}" for line in beyond)
 
 
 def measure(context: RankContext, run: TrainedRun, config: PlayConfig) -> dict[str, Any]:

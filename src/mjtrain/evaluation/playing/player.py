@@ -116,7 +116,7 @@ def _hold(env: TaskEnv, command: str, values: tuple[float, ...]) -> None:
     if command not in controls:
         raise RequestError(f"--command {command}: cannot be held by hand; available: {', '.join(controls) or 'none'}")
     if len(values) != len(controls[command]):
-        given = " ".join(["--values", *map("{:g}".format, values)]) if values else f"--command {command}"
+        given = " ".join(["--values", *map("{:.15g}".format, values)]) if values else f"--command {command}"
         raise RequestError(f"{given}: give --values for {', '.join(controls[command])}")
     if problem := FINITE.find_problem(values):
         raise RequestError(f"--values {problem}")

@@ -358,7 +358,7 @@ class StopWhenHook(Hook):
         if (condition := self._context.find_met(metrics)) is None:
             return False
         value = metrics[condition.metric]
-        self._context.ended_by = f"--stop-when {condition}: {value:g} after {count(iteration, 'iteration')}"
+        self._context.ended_by = f"--stop-when {condition}: {value:.15g} after {count(iteration, 'iteration')}"
         return True
 
     def finish(self) -> None:

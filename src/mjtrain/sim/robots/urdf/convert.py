@@ -194,7 +194,8 @@ def _choose_home(model: mujoco.MjModel, config: ImportConfig) -> tuple[np.ndarra
         for name in own:
             low, high = model.jnt_range[names[name]]
             if model.jnt_limited[names[name]] and not low <= value <= high:
-                raise RequestError(f"--home {pattern} {value:g}: outside the range {low:g} to {high:g} of joint {name}")
+                bounds = f"outside the range {low:.15g} to {high:.15g} of joint {name}"
+                raise RequestError(f"--home {pattern} {value:.15g}: {bounds}")
             pose[model.jnt_qposadr[names[name]]] = value
     for _ in mimics:  # one may mimic another, whose place in this order is not known
         for follower, (leader, coefficients) in mimics.items():
