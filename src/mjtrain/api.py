@@ -24,7 +24,7 @@ from mjtrain.config import (
     TrainConfig,
     to_plain,
 )
-from mjtrain.config.limits import find_option_problems, is_whole, show, with_article
+from mjtrain.config.limits import MOST_INT, find_option_problems, is_whole, show, with_article
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name, task_file
 from mjtrain.launcher import LaunchRequest, NotSavedError, check_thread, launch, rendezvous, run_plan
 from mjtrain.runs.bundle import WEIGHTS
@@ -60,9 +60,6 @@ if TYPE_CHECKING:
     from mjtrain.training.train_rank import TrainResult
 
     AnyRun = str | Path | Run | TrainResult
-
-_MOST_ENVS = 2**31 - 1
-"""Both engines count worlds in 32 bits."""
 
 _MAY_DIFFER = ("log_root", "run_name", "resume", "load", "teacher", "motion", "learner_config", "logger", "wandb_")
 """Prefixes of settings of a run that may differ between hosts: rank 0's are used, or what they name is compared."""
@@ -275,8 +272,8 @@ def _make_worlds(
     threads = count_cores() if num_threads is None else num_threads
     for name, number, least in (("num_envs", size, 1), ("num_threads", threads, 1), ("seed", seed, 0)):
         _check_whole(name, number, least)
-    if index(size) > _MOST_ENVS:
-        raise RequestError(f"num_envs {size}: must be at most {_MOST_ENVS}")
+    if index(size) > MOST_INT:
+        raise RequestError(f"num_envs {size}: must be at most {MOST_INT}")
     config = replace(config, env=resolve_motions(config.env)[0], run=replace(config.run, num_envs=index(size)))
     check_seed("seed", seed)
     return make_worlds(RankContext(device=device, seed=index(seed), num_threads=index(threads)), config)

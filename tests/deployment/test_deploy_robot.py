@@ -518,7 +518,17 @@ def test_a_robot_stands_up_to_the_home_pose_and_not_to_action_0() -> None:
     ("flags", "said"),
     [
         ([], ["nowhere", "does not exist"]),
-        (["--loss", "1.5"], ["--loss 1.5", "fraction"]),
+        (["--loss", "1.5"], ["--loss 1.5", "at least 0 and less than 1"]),
+        (["--seed", "-1"], ["--seed -1", "at least 0"]),
+        (["--seed", str(2**63)], [f"--seed {2**63}", f"at most {2**63 - 1}"]),
+        *(
+            ([f"--{name}", "inf"], [f"--{name} inf: must be ", " and finite"])
+            for name in (
+                *("seconds", "damped-s", "standing-s", "max-torque", "max-tilt", "position-margin", "stale-s"),
+                *("delay-s", "noise", "mass", "friction", "watchdog-s"),
+            )
+        ),
+        (["--seconds", "1e300"], ["--seconds 1e+300", "at most 1e+09"]),
         (["--robot", "udp", "--mass", "2"], ["--mass", "--robot mujoco"]),
         (["--robot", "udp", "--address", "here"], ["--address here", "port"]),
         (["--address", "10.0.0.1:1"], ["--address", "--robot udp"]),

@@ -9,12 +9,14 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from mjtrain.cli.command import command, take_first
 from mjtrain.cli.parsing import parse
-from mjtrain.runtime.errors import RequestError
+from mjtrain.config.limits import AT_LEAST_0, AtLeast0, Duration, Positive, Range, Time, find_option_problems
+from mjtrain.runtime.errors import RequestError, refuse
 from mjtrain.runtime.processes import module_path
+from mjtrain.runtime.rank import check_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,53 +49,53 @@ class Options:
     gamepad: str = "/dev/input/js0"
     """Device of --drive gamepad, by Linux's joystick interface."""
 
-    seconds: float = 60.0
+    seconds: Time = 60.0
     """How long the policy acts, in seconds."""
 
-    damped_s: float = 0.5
+    damped_s: Time = 0.5
     """How long the robot is damped first, in seconds."""
 
-    standing_s: float = 2.0
+    standing_s: Time = 2.0
     """How long it takes to the home pose, in seconds."""
 
-    max_torque: float = 1.0
+    max_torque: Positive = 1.0
     """Largest torque, as a fraction of what the model allows. The motors keep within it."""
 
-    max_tilt: float = 1.0
+    max_tilt: Positive = 1.0
     """Tilt of the base at which the robot is stopped, in rad."""
 
-    position_margin: float = 0.1
+    position_margin: AtLeast0 = 0.1
     """How far a joint may be outside its range, in rad or m, before the robot is stopped."""
 
-    stale_s: float = 0.07
+    stale_s: Duration = 0.07
     """Age of the newest readings at which the robot is stopped, in seconds."""
 
-    late_ticks: int = 5
+    late_ticks: Annotated[int, AT_LEAST_0] = 5
     """Control periods missed in a row after which the robot is stopped."""
 
     model: str | None = None
     """Model of --robot mujoco, .mjb or MJCF. Default: model.mjb beside the policy, or that of a shared policy."""
 
-    delay_s: float = 0.0
+    delay_s: Time = 0.0
     """--robot mujoco: how much later readings arrive, in seconds."""
 
-    noise: float = 0.0
+    noise: AtLeast0 = 0.0
     """--robot mujoco: noise of joints and sensors, as a multiple of that in the training."""
 
-    loss: float = 0.0
+    loss: Annotated[float, Range(least=0, below=1)] = 0.0
     """--robot mujoco: fraction of the packets that are lost, in each direction."""
 
-    mass: float = 1.0
+    mass: Positive = 1.0
     """--robot mujoco: factor of all masses and inertias."""
 
-    friction: float = 1.0
+    friction: Positive = 1.0
     """--robot mujoco: factor of the sliding friction."""
 
     held: bool = True
     """--robot mujoco: joints without a motor, such as the base, stay where they are until the policy acts. With
     --no-held they are free from the beginning."""
 
-    watchdog_s: float = 0.08
+    watchdog_s: Duration = 0.08
     """Time without targets after which the motors only brake, in seconds. With --robot udp the robot decides."""
 
     seed: int = 0
@@ -219,14 +221,8 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
 
 def _check(options: Options) -> None:
     """Raise a RequestError for a number that cannot be meant."""
-    for name in ("seconds", "damped_s", "standing_s", "position_margin", "late_ticks", "delay_s", "noise"):
-        if not getattr(options, name) >= 0:
-            raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give at least 0")
-    for name in ("max_torque", "max_tilt", "stale_s", "mass", "friction", "watchdog_s"):
-        if not getattr(options, name) > 0:
-            raise RequestError(f"--{name.replace('_', '-')} {getattr(options, name):g}: give more than 0")
-    if not 0 <= options.loss < 1:
-        raise RequestError(f"--loss {options.loss:g}: give a fraction from 0 to below 1")
+    refuse(find_option_problems(options))
+    check_seed("--seed", options.seed)
     if options.robot != "mujoco":
         changed = ["model", "delay_s", "noise", "loss", "mass", "friction", "held", "seed"]
         for name in (name for name in changed if getattr(options, name) != getattr(Options, name)):

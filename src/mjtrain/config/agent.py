@@ -125,7 +125,7 @@ class SymmetryConfig:
     use_mirror_loss: bool = False
     """Add the squared difference between the mean action for a mirrored observation and the mirrored mean action."""
 
-    mirror_loss_coeff: float = 1.0
+    mirror_loss_coeff: Annotated[float, AT_LEAST_0] = 1.0
     """Weight of that loss."""
 
     use_equivariant_networks: bool = False

@@ -5,7 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NONZERO, Ordered, Range, Times
+from mjtrain.config.limits import (
+    AT_LEAST_0,
+    AT_LEAST_1,
+    FINITE,
+    FRACTION,
+    MORE_THAN_0,
+    NONZERO,
+    Duration,
+    Ordered,
+    Range,
+    Time,
+    Times,
+)
 from mjtrain.config.robot import RobotConfig
 
 StreamName = Literal["rgb", "depth", "segmentation"]
@@ -201,7 +213,7 @@ class SuccessTerm(FunctionTerm):
     func: Callable[..., Any]
     """func(env, **params) -> boolean tensor of shape (num_envs,)."""
 
-    hold_s: Annotated[float, Range(least=0, most=1e9)] = 0.0
+    hold_s: Time = 0.0
     """Seconds for which the function must be true without interruption until the term is."""
 
     measure: Literal["end", "ever", "count"] = "end"
@@ -323,7 +335,7 @@ class NanGuardConfig:
     """Largest velocity of a joint in a valid state, in rad/s or m/s. A world that diverges exceeds it many env steps
     before MuJoCo calls it bad, and what it returns until then would spoil normalisers and losses."""
 
-    history_s: Annotated[float, Range(least=0, most=1e9)] = 2.0
+    history_s: Time = 2.0
     """Time before the failure that is written to {run}/nan, in seconds."""
 
     max_dumps: Annotated[int, AT_LEAST_0] = 5
@@ -366,7 +378,7 @@ class EnvConfig:
     decimation: Annotated[int, AT_LEAST_1]
     """Physics steps per env step."""
 
-    episode_length_s: Annotated[float, Range(above=0, most=1e9)]
+    episode_length_s: Duration
     """Longest episode, in seconds of simulated time."""
 
     actions: dict[str, ActionTerm]

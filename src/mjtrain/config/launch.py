@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, MORE_THAN_0
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, DURATION, Duration, Time
 
 GpuIds = tuple[int, ...] | Literal["all", "auto"] | None
 """Indices into the visible GPUs, all of them, the first one if there is one ("auto"), or None for the CPU."""
@@ -54,7 +54,7 @@ class LaunchConfig:
     """Network interface for the traffic between ranks on several hosts, such as eth0. Default: for gloo the one on the
     route to the host of rank 0, unless GLOO_SOCKET_IFNAME is set; for NCCL its own choice."""
 
-    connect_timeout_s: Annotated[float, MORE_THAN_0] = field(default=300.0, metadata=RARE)
+    connect_timeout_s: Duration = field(default=300.0, metadata=RARE)
     """Seconds that ranks have to find each other, in a job on several hosts or one that torchrun, srun or a cluster has
     started."""
 
@@ -62,29 +62,29 @@ class LaunchConfig:
     """With a launcher on every node: let node 0 listen for the others without MJTRAIN_JOB_TOKEN. Anyone who can reach
     its port can then join the job. Default: an error, unless MASTER_ADDR is this machine alone."""
 
-    process_group_timeout_s: Annotated[float, MORE_THAN_0] = field(default=1800.0, metadata=RARE)
+    process_group_timeout_s: Duration = field(default=1800.0, metadata=RARE)
     """Seconds that a rank waits for the others in a collective before it fails."""
 
-    heartbeat_timeout_s: Annotated[float, MORE_THAN_0] = 300.0
+    heartbeat_timeout_s: Duration = 300.0
     """Seconds without a heartbeat or without progress after which a rank counts as hanging and the job ends."""
 
-    heartbeat_floor_s: Annotated[float | None, MORE_THAN_0] = field(default=30.0, metadata=RARE)
+    heartbeat_floor_s: Annotated[float | None, DURATION] = field(default=30.0, metadata=RARE)
     """Shorter limit for phases seen at least ten times: five times the slowest so far (ten times while the process is
     busy), never below this many seconds. Phases that write files, and busy processes, get at least four times this
     floor. At the limit there is a warning with the stack; at twice the limit the job ends. None: always
     --heartbeat-timeout-s."""
 
-    stop_grace_s: Annotated[float, AT_LEAST_0] = 60.0
+    stop_grace_s: Time = 60.0
     """Seconds to finish the iteration and save after the first SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 or SIGXCPU."""
 
-    start_timeout_s: Annotated[float, MORE_THAN_0] = field(default=300.0, metadata=RARE)
+    start_timeout_s: Duration = field(default=300.0, metadata=RARE)
     """Seconds that ranks with their own processes have to begin; --heartbeat-timeout-s if that is more."""
 
-    end_timeout_s: Annotated[float, MORE_THAN_0] = field(default=600.0, metadata=RARE)
+    end_timeout_s: Duration = field(default=600.0, metadata=RARE)
     """Before a restart: seconds to wait for processes of the last start in uninterruptible sleep, as while a file
     system does not respond."""
 
-    host_timeout_s: Annotated[float, MORE_THAN_0] = field(default=60.0, metadata=RARE)
+    host_timeout_s: Duration = field(default=60.0, metadata=RARE)
     """In a job on several hosts: seconds without a message after which a host counts as lost."""
 
     requeue_on_signal: bool = False

@@ -49,7 +49,7 @@ class Range:
         if value is None:
             return None
         numbers: tuple[float, ...] = tuple(value) if isinstance(value, tuple | list) else (value,)
-        shown = " ".join(f"{number:.15g}" for number in numbers)
+        shown = " ".join(map(_show_number, numbers))
         if not all(self._has(number) for number in numbers):
             each = "each " if len(numbers) > 1 else ""
             return f"{shown}: {each}must be {' and '.join(self._words(all(map(math.isfinite, numbers))))}"
@@ -61,13 +61,13 @@ class Range:
 
     def _words(self, are_finite: bool) -> Iterator[str]:
         if self.least > -math.inf:
-            yield f"at least {self.least:g}"
+            yield f"at least {_show_number(self.least)}"
         if self.above > -math.inf:
-            yield f"more than {self.above:g}"
+            yield f"more than {_show_number(self.above)}"
         if self.most < math.inf:
-            yield f"at most {self.most:g}"
+            yield f"at most {_show_number(self.most)}"
         if self.below < math.inf:
-            yield f"less than {self.below:g}"
+            yield f"less than {_show_number(self.below)}"
         if self.nonzero:
             yield "other than 0"
         if not are_finite:
@@ -115,15 +115,32 @@ class Reads:
 MORE_THAN_0 = Range(above=0)
 AT_LEAST_0 = Range(least=0)
 AT_LEAST_1 = Range(least=1)
+MOST_INT = 2**31 - 1
+"""Largest whole number of MuJoCo and of the engines."""
+
+COUNT = Range(least=0, most=MOST_INT)
+COUNT_FROM_1 = Range(least=1, most=MOST_INT)
+INT = Range(least=-MOST_INT - 1, most=MOST_INT)
 FRACTION = Range(least=0, most=1)
 NONZERO = Range(nonzero=True)
 FINITE = Range()
 ANGLE = Range(above=0, most=math.pi)
 """Of a tilt, in rad."""
 
+MOST_S = 1e9
+"""Longest time, in s; env steps of more do not fit into a number of 64 bits."""
+
+TIME = Range(least=0, most=MOST_S)
+DURATION = Range(above=0, most=MOST_S)
+
 Positive = Annotated[float, MORE_THAN_0]
 AtLeast0 = Annotated[float, AT_LEAST_0]
 Fraction = Annotated[float, FRACTION]
+Time = Annotated[float, TIME]
+Duration = Annotated[float, DURATION]
+ClipLength = Annotated[float, Range(above=0, most=3600)]
+"""Of a video, in s; its frames are kept in memory until it is drawn."""
+
 Offsets = Annotated[tuple[float, float], FINITE]
 """Bounds in any order."""
 
@@ -139,8 +156,8 @@ Factors = Annotated[tuple[float, float], Range(ordered=True, above=0)]
 Shares = Annotated[tuple[float, float], Range(ordered=True, least=0)]
 """The same of what may be zero but not negative, such as a factor of damping or a time."""
 
-Times = Annotated[tuple[float, float], Range(ordered=True, least=0, most=1e9)]
-"""The same of a time, in s; env steps of more do not fit into a number of 64 bits."""
+Times = Annotated[tuple[float, float], Range(ordered=True, least=0, most=MOST_S)]
+"""The same of a time, in s."""
 
 LINEAR_VELOCITY = Reads(
     what="a linear velocity in the frame of the body", types=("velocimeter",), relative_types=("framelinvel",)
@@ -206,7 +223,10 @@ def find_type_problems(kind: Any, value: Any, name: str, *, limits: bool = True)
         return [
             problem
             for key, item in value.items()
-            for problem in find_type_problems(arguments[1], item, f"{name}.{key}", limits=limits)
+            for problem in (
+                *find_type_problems(arguments[0], key, f"{name} {key}", limits=limits),
+                *find_type_problems(arguments[1], item, f"{name}.{key}", limits=limits),
+            )
         ]
     if origin is tuple:
         return _check_tuple(arguments, value, name, limits=limits)
@@ -242,6 +262,10 @@ def show(value: Any) -> str:
     text = text if len(text) <= 60 else f"{text[:57]}..."
     kinds = {str: "the string", tuple: "the tuple", float: "the number", int: "the number"}
     return f"{kinds[kind]} {text}" if kind in kinds else text
+
+
+def _show_number(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:.15g}"
 
 
 def _is_plain(kind: Any, value: Any) -> bool:

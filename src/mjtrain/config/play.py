@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from mjtrain.config.launch import GpuIds
-from mjtrain.config.limits import AT_LEAST_1, MORE_THAN_0
+from mjtrain.config.limits import AT_LEAST_1, COUNT_FROM_1, ClipLength, Duration
 from mjtrain.config.train import EngineName
 
 PolicyName = Literal["trained", "zero", "random"]
@@ -58,7 +58,7 @@ class PlayConfig:
     """NaN dump to replay, a file of {run}/nan: the last seconds of a world whose state stopped being finite. Without a
     viewer, it is described in words."""
 
-    num_envs: Annotated[int | None, AT_LEAST_1] = None
+    num_envs: Annotated[int | None, COUNT_FROM_1] = None
     """Environments. Default: one in a viewer; else one per episode, at most 256."""
 
     episodes: Annotated[int, AT_LEAST_1] = 100
@@ -74,17 +74,17 @@ class PlayConfig:
     video: str | None = None
     """Record one environment to this MP4 file instead of measuring."""
 
-    video_length_s: Annotated[float, MORE_THAN_0] = 10.0
+    video_length_s: ClipLength = 10.0
     """Length of the video, in seconds of simulated time."""
 
     html: str | None = None
     """Write a page with some episodes in 3D to this file instead of measuring: one HTML file that any browser shows
     without a network."""
 
-    html_episodes: Annotated[int, AT_LEAST_1] = 3
+    html_episodes: Annotated[int, COUNT_FROM_1] = 3
     """Episodes of the page."""
 
-    html_length_s: Annotated[float, MORE_THAN_0] = 20.0
+    html_length_s: Duration = 20.0
     """Longest episode of the page, in seconds of simulated time."""
 
     record: str | None = None

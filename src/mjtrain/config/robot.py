@@ -6,7 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NONZERO, Direction, Range
+from mjtrain.config.limits import (
+    AT_LEAST_0,
+    COUNT,
+    COUNT_FROM_1,
+    FINITE,
+    FRACTION,
+    INT,
+    MORE_THAN_0,
+    NONZERO,
+    Direction,
+    Range,
+)
 
 Vector = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
@@ -72,16 +83,16 @@ class OptionConfig:
     jacobian: Literal["dense", "sparse", "auto"] | None = None
     """Form of the constraint Jacobian."""
 
-    iterations: Annotated[int | None, AT_LEAST_1] = None
+    iterations: Annotated[int | None, COUNT_FROM_1] = None
     """Most iterations of the solver."""
 
-    ls_iterations: Annotated[int | None, AT_LEAST_1] = None
+    ls_iterations: Annotated[int | None, COUNT_FROM_1] = None
     """Most iterations of its line search."""
 
-    noslip_iterations: Annotated[int | None, AT_LEAST_0] = None
+    noslip_iterations: Annotated[int | None, COUNT] = None
     """Iterations of the noslip solver."""
 
-    ccd_iterations: Annotated[int | None, AT_LEAST_1] = None
+    ccd_iterations: Annotated[int | None, COUNT_FROM_1] = None
     """Most iterations of convex collision detection."""
 
     tolerance: Annotated[float | None, AT_LEAST_0] = None
@@ -122,19 +133,19 @@ class GeomConfig:
     collision: bool | None = None
     """False: they collide with nothing (contype and conaffinity 0). True: with every geom that collides (both 1)."""
 
-    contype: int | None = None
+    contype: Annotated[int | None, INT] = None
     """Bits that say what kind of geom this is, see MuJoCo on collision filtering."""
 
-    conaffinity: int | None = None
+    conaffinity: Annotated[int | None, INT] = None
     """Bits that say with which kinds it collides."""
 
-    condim: int | None = None
+    condim: Annotated[int | None, INT] = None
     """Dimensions of the contact: 1 frictionless, 3 sliding, 4 torsional, 6 rolling friction too."""
 
     friction: Annotated[Vector | None, AT_LEAST_0] = None
     """Sliding (no unit), torsional and rolling friction (both in m)."""
 
-    priority: int | None = None
+    priority: Annotated[int | None, INT] = None
     """Where two geoms touch, the friction of the one with the higher priority counts."""
 
     margin: Annotated[float | None, FINITE] = None
@@ -201,7 +212,7 @@ class SensorConfig:
     reduce: Literal["none", "mindist", "maxforce", "netforce"] = "none"
     """Type contact: which contacts are reported if there are more than num."""
 
-    num: int = 1
+    num: Annotated[int, INT] = 1
     """Type contact: number of contacts that are reported."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from mjtrain.config.agent import AgentConfig, DistributionConfig, ModelConfig, PpoConfig
 from mjtrain.config.env import EnvConfig, NanGuardConfig
 from mjtrain.config.launch import RARE
-from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, MORE_THAN_0
+from mjtrain.config.limits import AT_LEAST_0, AT_LEAST_1, ClipLength, Time
 
 DEFAULT_LEARNER = "rsl_rl"
 """Learner of a run that names none."""
@@ -238,7 +238,7 @@ class RunConfig:
     """Upload every checkpoint to this URL while training continues: s3://, gs://, az:// or file://, bucket and prefix.
     Each run needs its own prefix. Credentials come from the environment or the machine."""
 
-    checkpoint_flush_s: Annotated[float, AT_LEAST_0] = field(default=30.0, metadata=RARE)
+    checkpoint_flush_s: Time = field(default=30.0, metadata=RARE)
     """Seconds that the end of a run waits for its last checkpoint to be uploaded."""
 
     drift_check_interval: Annotated[int, AT_LEAST_0] = field(default=50, metadata=RARE)
@@ -271,7 +271,7 @@ class RunConfig:
     video_interval: Annotated[int, AT_LEAST_1] = field(default=50, metadata=RARE)
     """Iterations between videos, with --video."""
 
-    video_length_s: Annotated[float, MORE_THAN_0] = field(default=4.0, metadata=RARE)
+    video_length_s: ClipLength = field(default=4.0, metadata=RARE)
     """Length of a video, in seconds of simulated time."""
 
     profile: Annotated[int | None, AT_LEAST_1] = field(default=None, metadata=RARE)

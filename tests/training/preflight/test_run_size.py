@@ -1,7 +1,7 @@
 """Totals become what one rank does, and a rank has room for it."""
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -174,13 +174,23 @@ def test_an_advantage_is_normalised_among_others(per_mini_batch: bool) -> None:
         ({"total_env_steps": 0}, "--total-env-steps 0: must be at least 1"),
         ({"drift_check_interval": -1}, "--drift-check-interval -1: must be at least 0"),
         ({"keep_checkpoints": 0}, "--keep-checkpoints 0: must be at least 1"),
-        ({"checkpoint_flush_s": float("nan")}, "--checkpoint-flush-s nan: must be at least 0 and finite"),
+        ({"checkpoint_flush_s": float("nan")}, "--checkpoint-flush-s nan: must be at least 0 and at most 1e"),
+        ({"checkpoint_flush_s": 1e300}, r"--checkpoint-flush-s 1e\+300: must be at least 0 and at most 1e\+09"),
+        ({"video_length_s": 1e300}, r"--video-length-s 1e\+300: must be more than 0 and at most 3600"),
         ({"engine": "Native"}, "--engine Native: choose from"),
     ],
 )
 def test_options_are_within_what_their_fields_declare(options: dict[str, Any], words: str) -> None:
     with pytest.raises(RequestError, match=words):
         check_config(make_train_config("Cartpole-Balance", **options), LaunchConfig())
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(LaunchConfig) if field.name.endswith("_s")])
+def test_no_timeout_is_longer_than_what_the_system_can_wait_for(name: str) -> None:
+    config = make_train_config("Cartpole-Balance")
+    check_config(config, replace(LaunchConfig(), **{name: 1e9}))
+    with pytest.raises(RequestError, match=rf"--{name.replace('_', '-')} 1e\+300: must be .* and at most 1e\+09"):
+        check_config(config, replace(LaunchConfig(), **{name: 1e300}))
 
 
 def test_numbers_of_the_task_and_the_agent_are_checked_too() -> None:

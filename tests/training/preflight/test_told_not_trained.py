@@ -24,6 +24,7 @@ from mjtrain.config import (
     RobotConfig,
     SensorConfig,
     SiteConfig,
+    SymmetryConfig,
     TerrainConfig,
     WarpConfig,
 )
@@ -827,6 +828,33 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
         robot(options=OptionConfig(noslip_iterations=-1)),
         r"noslip-iterations -1: must be at least 0",
     ),
+    **{
+        f"{name} beyond 32 bits": (WALKER, change, rf"{name} {2**31}: must be at least .* and at most {2**31 - 1}")
+        for name, change in (
+            *(
+                (name.replace("_", "-"), robot(options=replace(OptionConfig(), **{name: 2**31})))
+                for name in ("iterations", "ls_iterations", "noslip_iterations", "ccd_iterations")
+            ),
+            *(
+                (name, robot(geoms={"g": replace(GeomConfig(), **{name: 2**31})}))
+                for name in ("contype", "conaffinity", "condim", "priority")
+            ),
+            ("num", robot(sensors={"s": SensorConfig(num=2**31)})),
+        )
+    },
+    "a site without a name": (
+        WALKER,
+        robot(sites={5: SiteConfig()}),
+        r"--env\.robot\.sites 5: is the number 5; give a string",
+    ),
+    "a joint whose new name is for a number": (
+        WALKER,
+        lambda config: replace(
+            config,
+            robot=replace(config.robot, names=replace(config.robot.names, joints={5: "a"})),  # pyright: ignore[reportArgumentType]
+        ),
+        r"--env\.robot\.names\.joints 5: is the number 5; give a string",
+    ),
     "a site that is nowhere": (WALKER, robot(sites={"s": SiteConfig(pos=(NAN, 0.0, 0.0))}), r"sites\.s\.pos nan 0 0: "),
     "a group beyond 5": (WALKER, robot(geoms={"g": GeomConfig(group=6)}), r"group 6: must be at least 0 and at most 5"),
     "a colour of 255": (
@@ -886,6 +914,12 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
 }
 
 AGENTS: dict[str, AgentConfig] = {
+    "--agent.obs-groups 5: is the number 5; give a string": AgentConfig(
+        obs_groups={5: ("actor",)}  # pyright: ignore[reportArgumentType]
+    ),
+    "--agent.algorithm.symmetry-cfg.mirror-loss-coeff nan: must be at least 0 and finite": AgentConfig(
+        algorithm=PpoConfig(symmetry_cfg=SymmetryConfig(mirror_loss_coeff=NAN))
+    ),
     "--agent.algorithm.gamma 1.5: must be at least 0 and at most 1": AgentConfig(algorithm=PpoConfig(gamma=1.5)),
     "--agent.algorithm.gamma 1.0000001: must be at least 0 and at most 1": AgentConfig(
         algorithm=PpoConfig(gamma=1.0000001)
