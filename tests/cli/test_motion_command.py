@@ -71,7 +71,15 @@ def test_convert_and_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
             ("record", "Quadruped-Track", "nowhere/out.npz"),
             "nowhere/out.npz: the folder nowhere does not",
         ),
+        (
+            ("convert", PAW, "out.npz", "--input-fps", "30"),
+            "paw.npz: says its frame rate, so --input-fps 30 has no effect; leave it out",
+        ),
         (("play", PAW), "--robot"),
+        (
+            ("play", PAW, "--robot", str(QUADRUPED), "--viewer", "native", "--viewer-port", "9000"),
+            "motion: --viewer-port 9000: needs --viewer web",
+        ),
         (("play", PAW, "--viewer", "gl"), "--viewer gl"),
     ],
 )

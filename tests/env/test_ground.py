@@ -214,6 +214,11 @@ def test_a_file_may_have_a_ground_and_its_names(kind: Literal["flat", "generated
     [
         ({"kinds": ("rough", "lava")}, r"--env.terrain.kinds lava: choose from rough, "),
         ({"num_levels": 0}, r"--env.terrain.num-levels 0"),
+        ({"num_levels": 2**31}, rf"--env.terrain.num-levels {2**31}: must be at least 1 and at most"),
+        (
+            {"num_levels": 10**6},
+            r"--env.terrain.cell-m 0.1: makes .* points with --env.terrain.num-levels 1000000, more",
+        ),
         ({"patch_m": 1.0}, r"--env.terrain.patch-m 1.0"),
         ({"seed": -1}, r"--env.terrain.seed -1: must be at least 0"),
     ],

@@ -255,8 +255,8 @@ def take_first(argv: Sequence[str], name: str, hint: str) -> tuple[str, list[str
     first, *args = argv or ["--help"]
     if first in ("-h", "--help"):
         return name, ["--help"]
-    if first.startswith("-"):
-        raise RequestError(hint)
+    if not first or first.startswith("-"):
+        raise RequestError(hint if first else f"{name} '': is empty; {hint}")
     return first, args
 
 

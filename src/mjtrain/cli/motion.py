@@ -174,7 +174,7 @@ def _convert(args: list[str]) -> None:
             raise RequestError("--retarget: needs the robot; give --task or --robot")
         path = find_motion(files[0])
         with _beginning("--retarget: needs a file that names its joints; "):  # those of another body
-            motion = read_motion(path)
+            motion = read_motion(path, fps=options.input_fps)
         motion = retarget(motion, skeleton)
     else:
         motion = read_motion(find_motion(files[0]), skeleton, fps=options.input_fps)
@@ -242,11 +242,13 @@ def _play(args: list[str]) -> None:
     skeleton = _skeleton(options)
     if skeleton is None:
         raise RequestError("a motion can only be shown on a robot; give --task or --robot")
+    from mjtrain.cli.play import check_without_effect
     from mjtrain.evaluation.playing.evaluate import check_viewer, show_motion
     from mjtrain.motion.files import read_motion
     from mjtrain.runs.motion_places import find_motion
 
     config = PlayConfig(viewer=options.viewer, viewer_host=options.viewer_host, viewer_port=options.viewer_port)
+    check_without_effect(config)
     check_viewer(config)
     path = find_motion(files[0])
     show_motion(path, read_motion(path, skeleton, fps=options.input_fps), skeleton, config)

@@ -155,6 +155,8 @@ def _put_flag_first(message: str) -> str:
         return f"{wrong[1]} {wrong[3]}: give {'a number' if wrong[2].startswith('could') else 'a whole number'}"
     if wrong := re.match(r"Error parsing (\S+): (.*: give .*)$", message):  # of a rule below
         return f"{wrong[1]} {wrong[2]}"
+    if wrong := re.match(r"Error parsing \w+: (--.*)$", message):  # of a struct rule
+        return wrong[1]
     if missing := re.match(r"Missing value for argument '(.*)'\. Expected (\d+) values\.$", message):
         return f"{missing[1]}: a value is missing; give {missing[2]}"
     return message
@@ -244,7 +246,7 @@ def _flat_config(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.St
     default = info.default if isinstance(info.default, info.type) else info.type()
     words, types = _read_docstrings(info.type), _find_types(info.type)
     return tyro.constructors.StructConstructorSpec(
-        instantiate=partial(dataclasses.replace, default),
+        instantiate=partial(_replace, default),
         fields=tuple(
             tyro.constructors.StructFieldSpec(
                 name=field.name,
@@ -258,6 +260,14 @@ def _flat_config(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.St
     )
 
 
+def _replace(default: Any, **given: Any) -> Any:
+    """Return options with what was given; an empty word is refused where a text does not say what it stands for."""
+    for name, value in given.items():
+        if value == "" != getattr(default, name) and '""' not in _read_docstrings(type(default))[name]:
+            raise RequestError(f"--{name.replace('_', '-')} '': is empty; give a value, or leave it out")
+    return dataclasses.replace(default, **given)
+
+
 @REGISTRY.struct_rule
 def _named_fields(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
     """Leave out the fields of a dataclass that no flag names."""
@@ -266,7 +276,7 @@ def _named_fields(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.S
     default: Any = info.default
     types = _find_types(info.type)
     return tyro.constructors.StructConstructorSpec(
-        instantiate=partial(dataclasses.replace, default),
+        instantiate=partial(_replace if info.type in FLAT_CONFIGS else dataclasses.replace, default),
         fields=tuple(
             tyro.constructors.StructFieldSpec(
                 name=field.name, type=types[field.name], default=getattr(default, field.name), helptext=""

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> None:
     from mjtrain.launcher import launch
 
     check_viewer(config)
-    _check_without_effect(config)
+    check_without_effect(config)
     refuse(find_option_problems(config))
     files = {"--video": config.video, "--html": config.html, "--record": config.record}
     written = [flag for flag, value in files.items() if value is not None]
@@ -94,8 +94,15 @@ def main(argv: list[str]) -> None:
         (print_summary if config.sim_to_sim is None else print_comparison)(report)
 
 
-def _check_without_effect(config: PlayConfig) -> None:
+def check_without_effect(config: PlayConfig) -> None:
     """Refuse options of something that was not asked for."""
+    others = {"--video": config.video, "--html": config.html, "--replay": config.replay}
+    given = [flag for flag, value in others.items() if value is not None]
+    in_viewer = [f"--viewer {config.viewer}"] * (config.viewer != "none")
+    for name, flags in (("num_envs", given), ("episodes", [*given, *in_viewer])):
+        value = getattr(config, name)
+        if flags and value != getattr(PlayConfig, name):
+            raise RequestError(f"--{name.replace('_', '-')} {value}: has no effect with {flags[0]}; leave it out")
     for name, flag, is_asked in (
         ("viewer_host", "--viewer web", config.viewer == "web"),
         ("viewer_port", "--viewer web", config.viewer == "web"),

@@ -3,6 +3,7 @@
 Importing this module imports neither torch nor the functions' modules.
 """
 
+import dataclasses
 import inspect
 import math
 import re
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.config import EnvConfig
+from mjtrain.config import EnvConfig, GeomConfig, RobotConfig
 from mjtrain.config.limits import find_type_problems, show
 from mjtrain.runtime.errors import RequestError, refuse, spaced
 
@@ -155,9 +156,11 @@ def _find_wrong_settings(config: EnvConfig) -> Iterator[str]:
             yield f"--env.observations.{group}: is empty; give at least one observation term"
     for name, term in config.actions.items():
         if term.clip[0] == term.clip[1]:
-            yield f"--env.actions.{name}.clip {term.clip[0]} {term.clip[1]}: every action is the same; give two bounds"
+            yield f"--env.actions.{name}.clip {spaced(term.clip)}: every action is the same; give two bounds"
         if term.base is not None and (term.relative or term.from_home or term.offset):
             yield f"--env.actions.{name}.base: replaces the offset, so relative, from-home and offset must be off"
+        if term.base is None and term.base_params:
+            yield f"--env.actions.{name}.base-params: need base, the function that takes them"
     for name, term in config.curriculum.items():
         (first, last), (low, high) = term.initial, term.bounds
         if not low <= first <= last <= high:
@@ -168,6 +171,28 @@ def _find_wrong_settings(config: EnvConfig) -> Iterator[str]:
                 f"--env.commands.{name}.resample-on {term.resample_on}: with before_reset a command is drawn only "
                 "where an episode begins; leave one of them out"
             )
+    yield from _find_idle_robot_settings(config.robot)
+
+
+def _find_idle_robot_settings(robot: RobotConfig) -> Iterator[str]:
+    """Yield settings of the robot that change nothing or contradict each other."""
+    for name in robot.options.disable:
+        if name in robot.options.enable:
+            yield f"--env.robot.options.disable {name}: is in enable too; leave it out of one of them"
+    for name, geoms in robot.geoms.items():
+        flag, changes = f"--env.robot.geoms.{name}", dataclasses.replace(geoms, geoms=(), bodies=())
+        if changes == GeomConfig():
+            yield f"{flag}: changes nothing; give what the geoms get, such as collision or friction"
+        for bits in ("contype", "conaffinity"):
+            value = getattr(geoms, bits)
+            if None not in (value, geoms.collision) and bool(value) != geoms.collision:
+                yield f"{flag}.{bits} {value}: contradicts collision {geoms.collision}; leave one of them out"
+    for name, actuators in robot.actuators.items():
+        if not actuators.joints:
+            yield f"--env.robot.actuators.{name}.joints: is empty; give expressions over the joints that it drives"
+    for name, camera in robot.cameras.items():
+        if camera.target and not camera.mode.startswith("target"):
+            yield f"--env.robot.cameras.{name}.target {camera.target}: needs mode targetbody or targetbodycom"
 
 
 def _find_unknown_successes(config: EnvConfig) -> Iterator[str]:

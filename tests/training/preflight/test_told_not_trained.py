@@ -19,6 +19,7 @@ from mjtrain.config import (
     KeyframeConfig,
     LightConfig,
     ModelConfig,
+    MountedCameraConfig,
     OptionConfig,
     PpoConfig,
     RobotConfig,
@@ -410,6 +411,21 @@ WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
         lambda config: replace(config, terrain=replace(config.terrain, cell_m=1e-4)),
         r"--env\.terrain\.cell-m 0\.0001: makes .* points",
     ),
+    "more levels than points": (
+        ROUGH,
+        lambda config: replace(config, terrain=replace(config.terrain, num_levels=4000)),
+        r"--env\.terrain\.cell-m 0\.1: makes .* points with --env\.terrain\.num-levels 4000, more than 1e\+08; give",
+    ),
+    "a factor beyond single precision": (
+        ARM,
+        observes("joint_positions", scale=1e300),
+        r"--env\.observations\.actor\.joint_positions: is not finite after noise, scale and clip; one of them is too",
+    ),
+    "infinite bounds of one sign": (
+        ARM,
+        observes("joint_positions", clip=(float("inf"), float("inf"))),
+        r"--env\.observations\.actor\.joint_positions: is not finite after noise, scale and clip; one of them is too",
+    ),
     "cells of which the border alone has too many": (
         ROUGH,
         lambda config: replace(
@@ -433,6 +449,16 @@ WRONG: dict[str, tuple[EnvConfig, Change, str]] = {
 }
 
 DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
+    "bounds that no reading reaches": (
+        ARM,
+        observes("joint_positions", clip=(5.0, 6.0)),
+        r"--env\.observations\.actor\.joint_positions: was 5 5 5 … in both worlds",
+    ),
+    "a factor that leaves nothing": (
+        ARM,
+        observes("joint_positions", scale=1e-300),
+        r"--env\.observations\.actor\.joint_positions: was -?0 -?0 -?0 … in both worlds",
+    ),
     "a planar root that turns the other way": (
         CART,
         both(planar("0 -1 0"), observed("own", observation(root.projected_gravity, joint="hinge"))),
@@ -910,6 +936,41 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
             config, actions={name: term.replace(clip=(1.0, 1.0)) for name, term in config.actions.items()}
         ),
         r"clip 1\.0 1\.0: every action is the same",
+    ),
+    "parameters of a base that is not there": (
+        ARM,
+        acts(base_params={"share": 0.0}),
+        r"--env\.actions\.\w+\.base-params: need base, the function that takes them",
+    ),
+    "actuators of no joint": (
+        WALKER,
+        robot(actuators={"legs": ActuatorConfig(joints=())}),
+        r"--env\.robot\.actuators\.legs\.joints: is empty; give expressions",
+    ),
+    "geoms that stay as they are": (
+        WALKER,
+        robot(geoms={"feet": GeomConfig(geoms=(".*_foot",))}),
+        r"--env\.robot\.geoms\.feet: changes nothing; give what the geoms get",
+    ),
+    "geoms that collide and do not": (
+        WALKER,
+        robot(geoms={"feet": GeomConfig(geoms=(".*_foot",), collision=True, contype=0)}),
+        r"--env\.robot\.geoms\.feet\.contype 0: contradicts collision True; leave one of them out",
+    ),
+    "geoms that do not collide and do": (
+        WALKER,
+        robot(geoms={"feet": GeomConfig(geoms=(".*_foot",), collision=False, conaffinity=2)}),
+        r"--env\.robot\.geoms\.feet\.conaffinity 2: contradicts collision False; leave one of them out",
+    ),
+    "a camera that turns to a body and is fixed": (
+        WALKER,
+        robot(cameras={"watch": MountedCameraConfig(target="trunk")}),
+        r"--env\.robot\.cameras\.watch\.target trunk: needs mode targetbody or targetbodycom",
+    ),
+    "a flag that is off and on": (
+        WALKER,
+        robot(options=OptionConfig(disable=("gravity", "contact"), enable=("contact",))),
+        r"--env\.robot\.options\.disable contact: is in enable too; leave it out of one of them",
     ),
 }
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from mjtrain.config import TerrainConfig
+from mjtrain.config.limits import COUNT_FROM_1
 from mjtrain.runtime.errors import RequestError
 
 _PLATFORM_M = 1.5
@@ -44,13 +45,13 @@ def make_height_field(config: TerrainConfig) -> HeightField:
     return _generate(replace(config, kinds=tuple(config.kinds)))
 
 
-@lru_cache(maxsize=1)
-def _generate(config: TerrainConfig) -> HeightField:
+def check_height_field(config: TerrainConfig) -> None:
+    """Raise a RequestError if the ground cannot be generated."""
     unknown = [kind for kind in config.kinds if kind not in _KINDS]
     if unknown or not config.kinds:
         raise RequestError(f"--env.terrain.kinds {' '.join(unknown)}: choose from {', '.join(_KINDS)}")
-    if config.num_levels < 1:
-        raise RequestError(f"--env.terrain.num-levels {config.num_levels}: give at least 1")
+    if problem := COUNT_FROM_1.find_problem(config.num_levels):
+        raise RequestError(f"--env.terrain.num-levels {problem}")
     if config.patch_m < 2 * _PLATFORM_M:
         raise RequestError(f"--env.terrain.patch-m {config.patch_m}: give at least {2 * _PLATFORM_M}")
     if config.cell_m > _PLATFORM_M / 2:
@@ -59,11 +60,16 @@ def _generate(config: TerrainConfig) -> HeightField:
     points = (width / config.cell_m) * (length / config.cell_m)  # inf where it is too large, not an OverflowError
     if points > _MAX_POINTS:
         raise RequestError(
-            f"--env.terrain.cell-m {config.cell_m:g}: makes {points:.2g} points, more than {_MAX_POINTS:.0e}; give "
-            "larger cells, or fewer levels or kinds"
+            f"--env.terrain.cell-m {config.cell_m:g}: makes {points:.2g} points with --env.terrain.num-levels "
+            f"{config.num_levels}, more than {_MAX_POINTS:.0e}; give larger cells, or fewer levels or kinds"
         )
     if config.seed < 0:
         raise RequestError(f"--env.terrain.seed {config.seed}: must be at least 0")
+
+
+@lru_cache(maxsize=1)
+def _generate(config: TerrainConfig) -> HeightField:
+    check_height_field(config)
     rng = np.random.default_rng(config.seed)
     size = round(config.patch_m / config.cell_m)
     border = round(_BORDER_M / config.cell_m)

@@ -18,6 +18,7 @@ from mjtrain.env.undisturbed import Memory, undisturbed
 from mjtrain.runtime.errors import RequestError, refuse
 from mjtrain.sim.engines import make_engine
 from mjtrain.sim.engines.native import NativeEngine
+from mjtrain.sim.robots.height_field import check_height_field
 from mjtrain.sim.robots.layout import SensorKind
 from mjtrain.sim.robots.model import FatalError, list_grounds
 from mjtrain.sim.robots.plausibility import NUM_STARTS, Plausibility, Starts
@@ -135,6 +136,7 @@ def _step_once(config: EnvConfig, guards: TermGuards, mirrored: tuple[str, ...],
         for name in guarded.controllers:
             env.controller(name)
         for group in config.observations:
+            _find_infinite_settings(env, group, problems)
             _compare_estimates(env, group, problems)
         _call_late(guarded, env)
         for name, problem in _find_sensor_problems(config, engine):
@@ -243,8 +245,9 @@ def _find_extremes(config: EnvConfig, returned: dict[str, list[torch.Tensor]]) -
             # Commands and levels may be the same on purpose, and a foot may never touch the ground.
             if place not in ranges or {"command", "curriculum"} & set(term.params) or not ranges[place].min.any():
                 continue
-            low, high = ranges[place]
-            if low.ndim == 1 and bool((low == high).all()):
+            bounds = term.clip or (-math.inf, math.inf)
+            low, high = ((bound * term.scale).clamp(*bounds) for bound in ranges[place])
+            if low.ndim == 1 and bounds[0] < bounds[1] and bool((low == high).all()):
                 shown = " ".join(f"{number:g}" for number in low.tolist()[:3])
                 yield (
                     f"--env.{place}: was {shown}{' …' if len(low) > 3 else ''} in both worlds and all env steps of "
@@ -327,6 +330,16 @@ def _find_pose_problem(num_columns: int, object: str) -> str | None:
     return None
 
 
+def _find_infinite_settings(env: Env, group: str, problems: dict[str, str]) -> None:
+    """Find observations that noise, scale or clip makes infinite or NaN; the numbers of their functions are finite."""
+    parts = env.observe()[group].split(list(env.observation_widths(group).values()), dim=1)
+    for name, part in zip(env.config.observations[group], parts, strict=True):
+        if not part.isfinite().all():
+            problems.setdefault(
+                f"observations.{group}.{name}", "is not finite after noise, scale and clip; one of them is too large"
+            )
+
+
 def _compare_estimates(env: Env, group: str, problems: dict[str, str]) -> None:
     """Call what compares estimates of an observation group with the group itself; only flat groups are estimated."""
     observed = env.observe()[group]
@@ -351,6 +364,7 @@ def _shrink(config: EnvConfig) -> EnvConfig:
     terrain = config.terrain
     if terrain.kind != "generated" or terrain.num_levels <= NUM_LEVELS:
         return config
+    check_height_field(terrain)
     return replace(config, terrain=replace(terrain, num_levels=NUM_LEVELS))
 
 
