@@ -97,6 +97,20 @@ def test_a_memory_of_another_size_begins_empty() -> None:
     assert mjtrain.launch(move, launch=CPU) == [0, 4 * 40, 0]
 
 
+def test_a_checkpoint_has_only_the_filled_part_of_the_memory(tmp_path: Path) -> None:
+    def save(context: RankContext) -> list[int]:
+        sizes = []
+        for memory_size in (100, 20_000):
+            _, learner = make(context, {**SETTINGS, "memory_size": memory_size})
+            list(learner.iterate(1))
+            learner.save(tmp_path / "model_1.pt", {"task": "Cartpole-Balance"})
+            sizes.append((tmp_path / "model_1.pt").stat().st_size)
+        return sizes
+
+    small, large = mjtrain.launch(save, launch=CPU)
+    assert large < small + 1000
+
+
 def test_a_memory_that_is_lost_with_its_environments_is_said(tmp_path: Path) -> None:
     def move(context: RankContext) -> str | None:
         (_, learner), (_, other) = (make(context, num_envs=num_envs) for num_envs in (4, 2))

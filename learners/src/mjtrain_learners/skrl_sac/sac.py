@@ -165,7 +165,7 @@ class SacAlgorithm(SkrlBase):
         """Return the memory, as far as it is filled."""
         memory = self._sac.memory
         filled = memory.memory_size if memory.filled else memory.memory_index
-        tensors = {name: memory.tensors[name][:filled] for name in memory.get_tensor_names()}
+        tensors = {name: memory.tensors[name][:filled].clone() for name in memory.get_tensor_names()}
         kept = {"tensors": tensors, "index": memory.memory_index, "is_filled": memory.filled}
         return {"memory": {**kept, "size": memory.memory_size}}
 
