@@ -3,12 +3,13 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.config import LaunchConfig, RunConfig, SymmetryConfig
+from mjtrain.config import LaunchConfig, LearnerConfig, RunConfig, SymmetryConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runtime.errors import RequestError
 from mjtrain.training.metric_rules import Ranking, find_ranking, find_rule_problems, parse_stop_condition
@@ -65,6 +66,22 @@ def test_an_algorithm_of_ones_own_names_its_losses() -> None:
     ]
     algorithm = replace(config.agent.algorithm, class_name="my_robots.ppo:MyPpo")
     assert not list(find_rule_problems(replace(config, agent=replace(config.agent, algorithm=algorithm))))
+
+
+@pytest.mark.parametrize(
+    ("settings", "unknown"),
+    [
+        ({}, ["loss/rnd", "loss/mine"]),
+        ({"algorithm": {"rnd_cfg": None}}, ["loss/rnd", "loss/mine"]),
+        ({"algorithm": {"rnd_cfg": {"weight": 1.0}}}, ["loss/mine"]),
+        ({"algorithm": {"class_name": "my_robots.ppo:MyPpo"}}, []),
+        ({"algorithm": "PPO"}, ["loss/rnd", "loss/mine"]),
+    ],
+)
+def test_losses_follow_from_the_learner_config(settings: dict[str, Any], unknown: list[str]) -> None:
+    config = make_train_config("Cartpole-Balance", stop_when=("loss/rnd<1",), best_metric="loss/mine")
+    problems = find_rule_problems(replace(config, learner=LearnerConfig(settings=settings)))
+    assert [problem.partition("unknown metric ")[2].partition(";")[0] for problem in problems] == unknown
 
 
 def test_a_symmetry_has_a_loss() -> None:

@@ -3,7 +3,7 @@
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,8 +56,18 @@ def _list_losses(config: TrainConfig) -> tuple[str, ...]:
     algorithm = config.agent.algorithm
     if isinstance(algorithm, ImitationConfig):
         return ("behavior", "auxiliary") if config.agent.supervised_group else ("behavior",)
-    further = {"auxiliary": bool(algorithm.auxiliary_cfg.group), "symmetry": algorithm.symmetry_cfg.mirrors_samples}
+    further = {
+        "auxiliary": algorithm.auxiliary_cfg.group,
+        "symmetry": algorithm.symmetry_cfg.mirrors_samples,
+        "rnd": _settings_of_algorithm(config).get("rnd_cfg"),
+    }
     return ("value", "surrogate", "entropy", *(name for name, is_there in further.items() if is_there))
+
+
+def _settings_of_algorithm(config: TrainConfig) -> Mapping[str, Any]:
+    """Return what --learner-config has for RSL-RL's algorithm; what is not settings is refused later."""
+    settings = config.learner.settings.get("algorithm")
+    return settings if isinstance(settings, Mapping) else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +155,8 @@ def find_rule_problems(config: TrainConfig) -> Iterator[str]:
 def find_metric_problems(what: str, metric: str, config: TrainConfig) -> Iterator[str]:
     """Yield why a training would not report a metric."""
     known = list_metrics(config)
-    has_own_losses = config.learner.name != DEFAULT_LEARNER or not config.agent.algorithm.class_name.startswith(
-        "mjtrain."
-    )
+    class_name = _settings_of_algorithm(config).get("class_name", config.agent.algorithm.class_name)
+    has_own_losses = config.learner.name != DEFAULT_LEARNER or not str(class_name).startswith("mjtrain.")
     if metric.startswith("loss/") and has_own_losses:
         return  # another learner, or an algorithm of the user's own, names its losses
     if metric.startswith("log/") and not isinstance(config.env, EnvConfig):
