@@ -1,6 +1,7 @@
 """The training loop: rollouts, updates, metrics and checkpoints, for any learning library, device and backend."""
 
 import contextlib
+import io
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -252,7 +253,7 @@ class TrainingLoop:
     def load_weights(self, path: Path, critic: Path | None = None) -> None:
         """Start from the networks and normalisers of a checkpoint, or of a shared policy, which has no critic.
 
-        Optimiser and counters stay as they are. Rank 0's files count.
+        Optimiser and counters stay as they are. Only rank 0 reads files.
 
         Args:
             critic: Checkpoint of which the critic is taken instead; only for `--learner rsl_rl`.
@@ -260,21 +261,29 @@ class TrainingLoop:
         Raises:
             RequestError: It is not a valid checkpoint, or one of other networks.
         """
-        content = read_networks(path, "cpu")
-        check_recorded_learner(content, path, self.learner)
+        content = self._read_networks(path)
         if critic is not None:
             content.pop("critic_state_dict", None)
         with taking_apart(content, path) as parts:
             self._algorithm.load_weights(parts, path)
         if critic is not None:
-            content = read_networks(critic, "cpu")
-            check_recorded_learner(content, critic, self.learner)
+            content = self._read_networks(critic)
             if "critic_state_dict" not in content:
                 raise RequestError(f"--load-critic {critic}: has no critic; give a run that learned by PPO")
             with taking_apart({"critic_state_dict": content["critic_state_dict"]}, critic) as parts:
                 self._algorithm.load_weights(parts, critic)
         if self._context.is_distributed:
             self._algorithm.broadcast()
+
+    def _read_networks(self, path: Path) -> dict[str, Any]:
+        """Return the content of a file of which only rank 0's host may have a copy; every rank must call it."""
+        mine = io.BytesIO()
+        if self._context.is_main:
+            torch.save(read_networks(path, "cpu"), mine)
+        data = self._algorithm.collectives.broadcast_bytes(mine.getvalue(), self._context)
+        content = parse_checkpoint(data, path, "cpu")
+        check_recorded_learner(content, path, self.learner)
+        return content
 
     def _now(self) -> float:
         if self._env.device.type == "cuda":

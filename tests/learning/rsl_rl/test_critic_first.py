@@ -10,6 +10,8 @@ import torch
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.config import LaunchConfig, PpoConfig, TrainConfig
+from mjtrain.runs.bundle import WEIGHTS, read_weights
+from mjtrain.runs.bundle_places import open_bundle
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
@@ -99,6 +101,24 @@ def test_the_critic_comes_from_one_run_and_the_actor_from_another(tmp_path: Path
     shared = go(tmp_path, load="pretrained", agent=agent)
     own = load_checkpoint(shared.checkpoint, "cpu")
     torch.testing.assert_close(loaded["actor_state_dict"][key], own["actor_state_dict"][key], rtol=0, atol=1e-6)
+
+
+def _load_without_files_on_rank_1(context: RankContext, *files: Path) -> list[torch.Tensor]:
+    runner = make_runner(context, cartpole())
+    runner.load_weights(*(Path("on-another-host", file.name) if context.rank else file for file in files))
+    runner.check_drift()
+    return [runner.networks[name].state_dict()["mlp.0.weight"] for name in ("actor", "critic")]
+
+
+def test_only_the_host_of_rank_0_needs_the_files(tmp_path: Path) -> None:
+    """As with a shared policy that the launcher has fetched into the cache of its host."""
+    policy, run = open_bundle("pretrained:Cartpole-Balance") / WEIGHTS, go(tmp_path).checkpoint
+    where = replace(ALONE, num_workers=2)
+    loaded = mjtrain.launch(_load_without_files_on_rank_1, policy, run, launch=where)
+    theirs = read_weights(policy, "cpu")["actor_state_dict"], load_checkpoint(run, "cpu")["critic_state_dict"]
+    assert all(torch.equal(ours, their["mlp.0.weight"]) for ours, their in zip(loaded, theirs, strict=True))
+    with pytest.raises(RequestError, match=r"model_9\.pt: no such file"):
+        mjtrain.launch(_load_without_files_on_rank_1, policy, run.with_name("model_9.pt"), launch=where)
 
 
 def test_a_critic_that_would_not_be_used_or_does_not_fit_is_refused(tmp_path: Path) -> None:
