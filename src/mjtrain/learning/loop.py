@@ -80,6 +80,7 @@ class TrainingLoop:
         is_last = self.iteration >= last_iteration
         warming_up = True  # the first iteration compiles kernels
         while not is_last:
+            collectives.pop_waited_s()  # what came before belongs to no iteration
             begin = self._now()
             heartbeat.beat("rollout", warming_up=warming_up, iteration=self.iteration + 1)
             # After each parallel operation torch's idle threads spin for milliseconds, just when the physics wants
@@ -89,7 +90,7 @@ class TrainingLoop:
                 self._collect()
             collected = self._now()
             heartbeat.beat("update", warming_up=warming_up)
-            collectives.pop_waited_s()  # what came before belongs to no iteration's learning
+            collect_wait_s = collectives.pop_waited_s()
             with torch.inference_mode():
                 results = algorithm.finish_rollout(env.observe())
             check_rollout(results, self.iteration + 1, env, algorithm.rollout_observations)
@@ -99,8 +100,8 @@ class TrainingLoop:
                 with contextlib.suppress(RuntimeError):
                     check_parameters(algorithm.parameters(), self.iteration + 1)
                 raise
-            wait_time_s = collectives.pop_waited_s()
-            learn_time_s = self._now() - collected - wait_time_s
+            learn_wait_s = collectives.pop_waited_s()
+            learn_time_s = self._now() - collected - learn_wait_s
             self.iteration += 1
             self.env_steps_total += self.env_steps_per_iteration
             check_losses(losses, self.iteration, env, algorithm.rollout_observations)
@@ -110,9 +111,9 @@ class TrainingLoop:
                 "env_steps_total": self.env_steps_total,
                 **self._metrics.collect(
                     means={**{f"loss/{name}": loss for name, loss in losses.items()}, **algorithm.pop_means()},
-                    collect_time_s=collected - begin,
+                    collect_time_s=collected - begin - collect_wait_s,
                     learn_time_s=learn_time_s,
-                    wait_time_s=wait_time_s,
+                    wait_time_s=collect_wait_s + learn_wait_s,
                     num_env_steps=self._num_steps * env.num_envs,
                 ),
                 "world_size": self._context.world_size,
@@ -348,8 +349,9 @@ class JobMetrics:
 
         Args:
             means: This rank's means over its samples, the same number on all ranks; None is left None.
+            collect_time_s: Time of the rollout, without waiting for other ranks.
             learn_time_s: Time from there to the end of the update, without waiting for other ranks.
-            wait_time_s: Time this rank waited for the others meanwhile.
+            wait_time_s: Time this rank waited for the others meanwhile, in either.
 
         Returns:
             Means over finished episodes (the last known ones where none finished), the means over all ranks, what the

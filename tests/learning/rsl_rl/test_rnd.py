@@ -1,6 +1,8 @@
 """RSL-RL's random network distillation, by --learner-config: its counters and sums are part of a checkpoint."""
 
+import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,21 @@ def test_a_resumed_training_is_bit_exact(num_workers: int, tmp_path: Path) -> No
     content = load_checkpoint(path, "cpu")
     assert content["counters"] == {"rnd_env_steps": 24}
     assert all(rank["rnd_rewards"].shape == (8,) for rank in content["ranks"])
+
+
+def _train_with_a_slow_rank_1(context: RankContext) -> dict[str, Any]:
+    runner = make_runner(context, curious())
+    runner.after_step = partial(time.sleep, 0.1 * context.rank)
+    return [result.metrics for result in runner.iterate(2)][-1]
+
+
+def test_waiting_in_a_rollout_is_not_collecting() -> None:
+    """Each env step sums over ranks, so rank 0 waits for rank 1 twelve times."""
+    row = mjtrain.launch(_train_with_a_slow_rank_1, launch=replace(ONE, num_workers=2))
+    assert row["slowest_rank"] == 1
+    busy_s = row["busy_time_by_rank_s"]
+    assert busy_s[1] - busy_s[0] > 0.6
+    assert row["wait_time_max_s"] > 0.6
 
 
 def test_its_rewards_are_learned_from() -> None:
