@@ -91,6 +91,19 @@ def test_learners_and_their_settings_are_apart(tmp_path: Path) -> None:
     ]
 
 
+def test_a_task_file_is_one_task_however_it_was_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another file of the same name is another task."""
+    monkeypatch.chdir(tmp_path)
+    spelled = {"a": "cart.py", "b": "./cart.py", "c": f"{tmp_path}/logs/../cart.py", "d": "other/cart.py"}
+    for name, file in spelled.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text('{"iteration": 1, "mean_reward": 1.0}\n')
+        launch = {"task": f"{file}:make", "task_file": str(Path(file).absolute()), "run": {}, "plan": {"ranks": [0]}}
+        save_params(tmp_path / name, env={}, agent={}, launch=launch)
+    groups = group_runs([load_curves(tmp_path / name) for name in spelled])
+    assert [group.label for group in groups] == ["cart.py:make (3 runs)", "other/cart.py:make"]
+
+
 def test_metrics_by_name_and_pattern() -> None:
     runs = [make_run([1, 2])]
     assert resolve_metrics(["mean_reward", "reward/*"], runs) == ["mean_reward", "reward/upright"]

@@ -18,7 +18,7 @@ from mjtrain.runs.run import Rows, parse_metrics
 from mjtrain.runs.run_dir import load_params, read_learner
 from mjtrain.runtime.errors import RequestError, require, suggest
 from mjtrain.runtime.event_log import METRICS_FILE, read_lines
-from mjtrain.runtime.files import check_writable, replacing, saying_where
+from mjtrain.runtime.files import check_writable, replacing, saying_where, shorten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,9 +116,10 @@ def load_curves(run_dir: Path) -> RunCurves:
 def _comparable(params: dict[str, Any]) -> dict[str, Any]:
     """Flatten the settings that decide what a run learns, without its seed, its directory and its length."""
     launch = params["launch"]
+    task, file = launch["task"], launch.get("task_file")
     run = {key: launch["run"].get(key) for key in ("num_envs", "num_envs_total", "engine", "load", "load_critic")}
     kept = {
-        "task": launch["task"],
+        "task": task if file is None else f"{Path(file).resolve()}:{task.rpartition(':')[2]}",  # however it was spelled
         "run": run,
         "num_ranks": len(launch["plan"]["ranks"]),
         "learner": params["learner"],
@@ -151,7 +152,8 @@ def group_runs(runs: Sequence[RunCurves]) -> list[Group]:
 def _label(group: list[RunCurves], differing: list[str]) -> str:
     settings = group[0].settings
     if "task" in differing or not differing:
-        name = settings.get("task", group[0].name)  # settings of different tasks differ too much to list
+        task = settings.get("task", group[0].name)  # settings of different tasks differ too much to list
+        name = str(shorten(Path(task)))
     else:
         named = [f"{key.removeprefix('run.')} {settings.get(key)}" for key in differing[:_MAX_LABELS]]
         name = ", ".join([*named, *(["…"] if len(differing) > _MAX_LABELS else [])])
