@@ -18,6 +18,7 @@ from mjtrain.cli import play, train
 from mjtrain.config import EnvConfig, RewardTerm, to_plain
 from mjtrain.env.catalog import load_task
 from mjtrain.runs import sources
+from mjtrain.runs.run_dir import save_params
 from mjtrain.runs.sources import (
     list_code,
     list_code_changes,
@@ -129,6 +130,12 @@ def config_with(**params: object) -> EnvConfig:
     return replace(config, rewards={"near": RewardTerm(func=near, weight=1.0, params=params)})
 
 
+def keep_data(run: Path, env: EnvConfig) -> list[str]:
+    record, lines = save_data(run, env)
+    save_params(run, data=record)
+    return lines
+
+
 def test_folders_are_data_and_mere_words_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run, motions = tmp_path / "run", tmp_path / "motions"
@@ -139,7 +146,7 @@ def test_folders_are_data_and_mere_words_are_none(tmp_path: Path, monkeypatch: p
     (tmp_path / "own.npz").write_text("relative")
     run.mkdir()
     env = config_with(file=("own.npz", str(motions)), note="hinge")
-    assert save_data(run, env) == []
+    assert keep_data(run, env) == []
     assert sorted(path.name for path in (run / "data").iterdir()) == ["motions", "own.npz"]
     assert list_data_changes(run, env) == []
     assert restore_data(run, env) == (env, [])
@@ -162,11 +169,11 @@ def test_what_is_not_a_file_is_left_out_of_a_copy_and_said(tmp_path: Path) -> No
     (motions / "a.csv").write_text("a")
     (motions / ".#a.csv").symlink_to("me@host.1:2")  # as Emacs locks a file
     os.mkfifo(motions / "pipe")
-    (line,) = save_data(run, config_with(file=str(motions)))
+    (line,) = keep_data(run, config_with(file=str(motions)))
     first = motions / ".#a.csv"
     assert line == f"the run's copy of {motions} is without 2 items that cannot be read, such as {first}"
     assert [path.name for path in (run / "data" / "motions").iterdir()] == ["a.csv"]
-    assert save_data(run, config_with(file=str(motions))) == []
+    assert keep_data(run, config_with(file=str(motions))) == []
 
 
 def test_what_may_not_be_read_is_left_out_of_a_copy_and_said(open_folder: Path) -> None:
@@ -181,7 +188,7 @@ def test_what_may_not_be_read_is_left_out_of_a_copy_and_said(open_folder: Path) 
     user = os.geteuid()
     try:
         os.seteuid(65534 if user == 0 else user)  # root may read every file
-        first, second = save_data(run, config_with(file=(str(motions), str(secret))))
+        first, second = keep_data(run, config_with(file=(str(motions), str(secret))))
     finally:
         os.seteuid(user)
         (motions / "closed").chmod(0o755)
@@ -201,7 +208,7 @@ def test_data_is_found_beside_objects_that_cannot_be_compared(tmp_path: Path) ->
     file.write_text("walk")
     run.mkdir()
     env = config_with(file=[str(file)], gait=gait)
-    assert save_data(run, env) == []
+    assert keep_data(run, env) == []
     file.unlink()
     params = restore_data(run, env)[0].rewards["near"].params
     assert params == {"file": [str(run / "data/walk.npz")], "gait": gait}
@@ -216,7 +223,7 @@ def test_copies_of_files_of_the_same_name_keep_it(tmp_path: Path) -> None:
         file.write_text(file.parent.name)
     env, run = config_with(file=tuple(map(str, files))), tmp_path / "run"
     run.mkdir()
-    save_data(run, env)
+    keep_data(run, env)
     for file in files:
         file.unlink()
     copies = [Path(copy) for copy in restore_data(run, env)[0].rewards["near"].params["file"]]
@@ -230,9 +237,9 @@ def test_a_copy_that_is_missing_is_made_again(tmp_path: Path) -> None:
     file.write_text("walk")
     env = config_with(file=str(file))
     run.mkdir()
-    save_data(run, env)
+    keep_data(run, env)
     shutil.rmtree(run / "data")
-    assert save_data(run, env) == []
+    assert keep_data(run, env) == []
     file.unlink()
     assert restore_data(run, env)[0].rewards["near"].params["file"] == str(run / "data" / "walk.npz")
 
@@ -242,7 +249,7 @@ def test_data_that_is_too_large_is_hashed_and_said(tmp_path: Path, monkeypatch: 
     file = tmp_path / "large.npz"
     file.write_bytes(b"1")
     env = config_with(file=str(file))
-    (line,) = save_data(tmp_path, env)
+    (line,) = keep_data(tmp_path, env)
     assert line.startswith(f"the run keeps no copy of {file} (more than 0 MiB")
     file.write_bytes(b"2")
     (line,) = restore_data(tmp_path, env)[1]
@@ -261,7 +268,7 @@ def test_a_folder_is_read_up_to_the_limits(tmp_path: Path, monkeypatch: pytest.M
     hash_file = sources._hash_file
     monkeypatch.setattr(sources, "_hash_file", lambda path, limit: opened.append(str(path)) or hash_file(path, limit))
     monkeypatch.setattr(sources, "MAX_DATA_FILES", 4)
-    (line,) = save_data(run, env)
+    (line,) = keep_data(run, env)
     assert line.startswith(f"the run keeps no copy of {folder} (more than 256 MiB or 4 files")
     assert opened == [f"{folder}/a/walk.csv", f"{folder}/b/walk.csv"]
     assert list_data_changes(run, env) == []

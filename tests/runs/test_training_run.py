@@ -2,9 +2,16 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
-from mjtrain.runs.training_run import TrainingRun, read_git_state
+import yaml
+
+from mjtrain.api import make_train_config
+from mjtrain.config import RewardTerm
+from mjtrain.mdp.rewards import is_alive
+from mjtrain.runs.run_dir import load_params
+from mjtrain.runs.training_run import TrainingRun, read_git_state, record_run
 
 
 def test_a_run_travels_as_json() -> None:
@@ -23,6 +30,25 @@ def test_what_is_no_field_is_left_out() -> None:
     """A message of the launcher carries its own keys beside those of the run."""
     run = TrainingRun(run_dir=Path("/logs/1"))
     assert TrainingRun.from_plain({**run.to_plain(), "kind": "choice"}) == run
+
+
+def test_each_start_is_kept_once_with_its_data(tmp_path: Path) -> None:
+    clip, run_dir, config = tmp_path / "clip.npz", tmp_path / "run", make_train_config("Cartpole-Balance")
+    run_dir.mkdir()
+    for started, content in enumerate(("first", "second", None)):
+        params = {}
+        if content is not None:
+            clip.write_text(content)
+            params = {"file": str(clip)}
+        env = replace(config.env, rewards={"near": RewardTerm(func=is_alive, weight=1.0, params=params)})
+        assert record_run(TrainingRun(run_dir=run_dir, record={"started": started}), replace(config, env=env)) == []
+    previous = sorted((run_dir / "params" / "previous").iterdir())
+    kept = [
+        {name: yaml.safe_load((path / f"{name}.yaml").read_text()) for name in ("launch", "data")} for path in previous
+    ]
+    assert [start["launch"] for start in kept] == [{"started": 0}, {"started": 1}]
+    assert [start["data"][str(clip)]["copy"] for start in kept] == ["data/clip.npz", "data/copy-2/clip.npz"]
+    assert load_params(run_dir, "data") == {}
 
 
 GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]

@@ -20,7 +20,7 @@ from typing import Any
 from mjtrain.config import AnyEnvConfig, EnvConfig
 from mjtrain.config.plain import collect_functions
 from mjtrain.env.catalog import file_module
-from mjtrain.runs.run_dir import read_params, save_params
+from mjtrain.runs.run_dir import read_params
 from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.files import may_access, read_regular, write_whole
 
@@ -236,11 +236,15 @@ def list_code_changes(run_dir: Path, files: Mapping[str, str]) -> list[str]:
     ]
 
 
-def save_data(run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """Copy the files and folders that parameters of terms name into a run, and record their hashes.
+def save_data(
+    run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = MappingProxyType({})
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Copy the files and folders that parameters of terms name into a run.
 
-    Files that are copied are recorded by their origin, if they were fetched. There is a line for each that is too large
-    to be copied or cannot be read, and for each folder of which something cannot be copied.
+    Returns:
+        What params/data.yaml records of them: copies and hashes, by path, or by origin for copied files that were
+        fetched. And a line for each that is too large to be copied or cannot be read, and for each folder of which
+        something cannot be copied.
     """
     record, notices, room = {}, [], MAX_DATA_MIB * 2**20
     earlier, copies = _read_record(run_dir), find_copies(run_dir)
@@ -261,9 +265,7 @@ def save_data(run_dir: Path, env: EnvConfig, origins: Mapping[str, str] = Mappin
             why = much if is_part else f"{size >> 20} MiB" if size > room else "it cannot be read"
             notices.append(f"the run keeps no copy of {name} ({why}), so it needs that later")
         record[place if copy is None else name] = {"copy": copy, "sha256": digest}
-    if record:
-        save_params(run_dir, data=record)
-    return notices
+    return record, notices
 
 
 def _copy(path: Path, run_dir: Path, digest: str) -> tuple[str, list[Path]]:
@@ -358,14 +360,10 @@ def _has_changed(path: Path, kept: Mapping[str, Any]) -> bool:
     return is_comparable and digest != recorded
 
 
-def move_data(run_dir: Path, env: EnvConfig) -> EnvConfig:
+def move_data(env: EnvConfig, record: Mapping[str, dict[str, Any]]) -> tuple[EnvConfig, dict[str, dict[str, Any]]]:
     """Name copied data by its place relative to the run, in the record too, so that neither tells of this machine."""
-    record = _read_record(run_dir)
-    if not record:
-        return env
-    (run_dir / "params" / "data.yaml").unlink()  # an earlier record would be kept
-    save_params(run_dir, data={kept["copy"]: kept for kept in record.values()})
-    return replace_data(env, {place: kept["copy"] for place, kept in record.items()})
+    env = replace_data(env, {place: kept["copy"] for place, kept in record.items()})
+    return env, {kept["copy"]: kept for kept in record.values()}
 
 
 def _change_texts(value: Any, change: Callable[[str | Path], Any], *, in_params: bool = False) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 from mjtrain.config import EnvConfig, TrainConfig, to_plain
 from mjtrain.runs.robot import record_robot
-from mjtrain.runs.run_dir import save_params
-from mjtrain.runs.sources import find_copies, replace_data, save_code, save_data
+from mjtrain.runs.run_dir import read_params, save_params
+from mjtrain.runs.sources import replace_data, save_code, save_data
 
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null")
 """Without the programs that a repository's own configuration may name."""
@@ -60,17 +60,19 @@ class TrainingRun:
 
 def record_run(run: TrainingRun, config: TrainConfig, left_out: tuple[str, ...] = ()) -> list[str]:
     """Write down what is trained, once a rank has accepted the request; return a line for each copy that is missing."""
-    env, notices = config.env, []
+    env, notices, data = config.env, [], {}
     if isinstance(env, EnvConfig):
         robot, notices = record_robot(run.run_dir, env.robot)
         env = replace(env, robot=robot)
-        notices = [*notices, *save_data(run.run_dir, env, run.origins)]
-        copies = find_copies(run.run_dir)
-        env = replace_data(env, {file: name for file, name in run.origins.items() if name in copies})
+        data, lines = save_data(run.run_dir, env, run.origins)
+        notices = [*notices, *lines]
+        env = replace_data(env, {file: name for file, name in run.origins.items() if name in data})
     save_code(run.run_dir, run.code)
     launch = {**run.record, **({"left_out": list(left_out)} if left_out else {})}
-    agent, learner = to_plain(config.agent), to_plain(config.learner)
-    save_params(run.run_dir, env=to_plain(env), agent=agent, learner=learner, launch=launch)
+    params = {"env": to_plain(env), "agent": to_plain(config.agent), "learner": to_plain(config.learner)}
+    if data or read_params(run.run_dir, "data"):  # an earlier start may have used data
+        params["data"] = data
+    save_params(run.run_dir, **params, launch=launch)  # at once: each call that changes a file keeps those of a start
     return notices
 
 

@@ -171,13 +171,13 @@ def write_bundle(
         (exported / name).rename(folder / name)
     shutil.rmtree(exported)
     content = _write_weights(context, run, folder / WEIGHTS)
-    env = run.env
+    env, data = run.env, {}
     if isinstance(env, EnvConfig):
         robot, problems = record_robot(folder, env.robot)
-        problems += save_data(folder, env)
-        if problems:
+        data, lines = save_data(folder, env)
+        if problems := [*problems, *lines]:
             raise BundleError(f"push {run.run_dir}: {'; '.join(problems)}")
-        env = move_data(folder, replace(env, robot=robot))
+        env, data = move_data(replace(env, robot=robot), data)
     asked = read_recorded(run.run_dir, "run")
     file = task_file(run.task)
     teacher = asked.get("teacher")
@@ -190,7 +190,8 @@ def write_bundle(
         "seed": read_recorded(run.run_dir, "launch").get("seed"),
     }
     agent = _without_place_of_teacher(run.agent, teacher)
-    save_params(folder, env=to_plain(env), agent=to_plain(agent), learner=to_plain(run.learner), launch=launch)
+    params = {"env": to_plain(env), "agent": to_plain(agent), **({"data": data} if data else {})}
+    save_params(folder, **params, learner=to_plain(run.learner), launch=launch)
     write_card(folder, launch, content, figures, license_name)
     write_manifest(folder, launch["task"])
 
