@@ -244,6 +244,15 @@ def test_a_copy_that_is_missing_is_made_again(tmp_path: Path) -> None:
     assert restore_data(run, env)[0].rewards["near"].params["file"] == str(run / "data" / "walk.npz")
 
 
+def test_data_of_an_earlier_start_is_not_needed(tmp_path: Path) -> None:
+    """Earlier versions left its record where a later start used no data."""
+    save_params(tmp_path, data={f"{tmp_path}/gone.npz": {"copy": None, "sha256": "0"}})
+    env = config_with(file="walk.npz")
+    assert restore_data(tmp_path, env) == (env, [])
+    with pytest.raises(RequestError, match=r"its file .*gone\.npz is not here, and the run has no copy"):
+        restore_data(tmp_path, config_with(file=f"{tmp_path}/gone.npz"))
+
+
 def test_data_that_is_too_large_is_hashed_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_DATA_MIB", 0)
     file = tmp_path / "large.npz"

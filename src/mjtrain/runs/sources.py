@@ -289,15 +289,19 @@ def _copy(path: Path, run_dir: Path, digest: str) -> tuple[str, list[Path]]:
 
 def _list_data(env: EnvConfig) -> list[str]:
     """List the texts in the parameters of terms that name an existing file or folder, each of them once."""
+    return list(filter(_names_file, _list_texts(env)))
+
+
+def _list_texts(env: EnvConfig) -> dict[str, None]:
+    """List the texts in the parameters of terms, each of them once."""
     found: dict[str, None] = {}
 
     def note(text: str | Path) -> str | Path:
-        if _names_file(str(text)):
-            found[str(text)] = None
+        found[str(text)] = None
         return text
 
     _change_texts(env, note)
-    return list(found)
+    return found
 
 
 def _names_file(value: str) -> bool:
@@ -337,12 +341,12 @@ def replace_data(env: EnvConfig, names: Mapping[str, str]) -> EnvConfig:
 
 def restore_data(run_dir: Path, env: EnvConfig) -> tuple[EnvConfig, list[str]]:
     """Have a recorded environment name the run's copies of data that is missing, or has changed, which a line says."""
-    places, notices, copies = {}, [], find_copies(run_dir)
+    places, notices, copies, named = {}, [], find_copies(run_dir), _list_texts(env)
     for place, kept in _read_record(run_dir).items():
         copy = copies.get(place)
         there = _kind_of(Path(place)) != 0
-        if there and not _has_changed(Path(place), kept):
-            continue
+        if place not in named or (there and not _has_changed(Path(place), kept)):
+            continue  # the record of an earlier start may still be there
         if copy is not None:
             places[place] = copy
         if there:
