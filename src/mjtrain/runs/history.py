@@ -138,21 +138,32 @@ def name_time(run_dir: Path) -> datetime | None:
 
 def find_start(run_dir: Path) -> float | None:
     """Return when a run was first started, in s since the epoch, by its record or its name; None if neither says it."""
-    params = run_dir / "params"
-    starts = []
-    for file in (params / "launch.yaml", *params.glob("previous/*/launch.yaml")):
-        recorded: Any = _read_head(file).get("started")
-        try:
-            started = recorded if isinstance(recorded, datetime) else datetime.fromisoformat(recorded)
-            starts.append(started.astimezone().timestamp())  # which refuses what this time zone cannot show
-        except (TypeError, ValueError, OverflowError):
-            continue  # an earlier version recorded none
-    if starts:
+    if starts := read_starts(list_records(run_dir), "started"):
         return min(starts)
     named = name_time(run_dir)
     try:
         return None if named is None else named.timestamp()
     except (ValueError, OverflowError):
+        return None
+
+
+def list_records(run_dir: Path) -> list[dict[str, Any]]:
+    """Return what comes before the first mapping in the params/launch.yaml of each start of a run."""
+    params = run_dir / "params"
+    return [_read_head(file) for file in (params / "launch.yaml", *params.glob("previous/*/launch.yaml"))]
+
+
+def read_starts(records: list[dict[str, Any]], *names: str) -> list[float]:
+    """Return the times of these names that records have, in s since the epoch; earlier versions recorded none."""
+    times = [_read_time(record.get(name)) for record in records for name in names]
+    return [time for time in times if time is not None]
+
+
+def _read_time(recorded: Any) -> float | None:
+    try:
+        time = recorded if isinstance(recorded, datetime) else datetime.fromisoformat(recorded)
+        return time.astimezone().timestamp()  # which refuses what this time zone cannot show
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

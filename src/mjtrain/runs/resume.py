@@ -10,15 +10,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from mjtrain.config import DEFAULT_LEARNER, LaunchConfig, LearnerConfig, TrainConfig
+from mjtrain.env.catalog import is_same_task
 from mjtrain.launcher import NotSavedError
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, load_checkpoint, taking_apart
-from mjtrain.runs.history import RunSearch, find_run_to_resume, find_runs
+from mjtrain.runs.history import (
+    RunSearch,
+    find_run_to_resume,
+    find_runs,
+    list_records,
+    read_starts,
+    read_task,
+    recorded_task,
+)
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import (
     experiment_dir,
     make_run_dir,
     name_run_dir,
+    parse_yaml,
     read_given_yaml,
     read_learner,
     read_recorded,
@@ -26,7 +38,7 @@ from mjtrain.runs.run_dir import (
     removing_on_refusal,
 )
 from mjtrain.runs.storage.checkpoints import fetch_checkpoint, find_stored_iteration
-from mjtrain.runs.storage.store import StorageError, StorageRefusedError, check_url, is_url, local_folder
+from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, check_url, is_url, local_folder
 from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.machine import is_writable, nearest_existing
 from mjtrain.runtime.standard_streams import write_to_stderr
@@ -81,7 +93,10 @@ def preview_run(config: TrainConfig) -> FoundRun:
     Returns the run on this machine that would be resumed, or a new one whose directory does not exist yet.
     """
     if _names_local_run(config):
-        return find_local_run(config)
+        found = find_local_run(config)
+        if config.run.checkpoint_url is not None and local_folder(config.run.checkpoint_url) is not None:
+            _check_vacant(config, found.run_dir)
+        return found
     own = _find_own_checkpoint(config) if config.run.resume == "auto" else None
     stored, notices, url = 0, [], config.run.checkpoint_url
     with _naming_url(config):
@@ -151,7 +166,8 @@ def find_or_make_run(config: TrainConfig) -> FoundRun:
         if is_url(resume):
             _check_iterations(config, find_stored_iteration(str(resume)))
             return _download(config, str(resume))
-        return find_local_run(config)
+        found = find_local_run(config)
+        return replace(found, notices=(*found.notices, *_check_vacant(config, found.run_dir)))
 
 
 @contextlib.contextmanager
@@ -189,23 +205,49 @@ def _make(config: TrainConfig, *notices: str) -> FoundRun:
     return FoundRun(run_dir=run_dir, made=(run_dir, *missing), notices=notices)
 
 
-def _check_vacant(config: TrainConfig) -> list[str]:
-    """Refuse a --checkpoint-url where another run is. A storage that cannot be reached now may be reached later."""
+def _check_vacant(config: TrainConfig, run_dir: Path | None = None) -> list[str]:
+    """Refuse a --checkpoint-url where a run is, other than the one in `run_dir` if that is resumed.
+
+    A storage that cannot be reached now may be reached later.
+    """
     url = config.run.checkpoint_url
     if url is None:
         return []
     try:
         stored = find_stored_iteration(url)
+        is_own = stored > 0 and run_dir is not None and _is_of_run(_read_stored_launch(url), run_dir)
     except StorageRefusedError:
         raise
     except StorageError as error:
         return [f"--checkpoint-url {url}: not reached yet ({error}); uploads are tried all the same"]
-    if stored:
+    if stored and not is_own:
+        which = "a run" if run_dir is None else "another run"
         raise RequestError(
-            f"--checkpoint-url {url}: a run with {count(stored, 'iteration')} is there; resume it (--resume {url}, or "
-            "--resume auto), or give another URL"
+            f"--checkpoint-url {url}: {which} with {count(stored, 'iteration')} is there; resume it (--resume {url}, "
+            "or --resume auto), or give another URL"
         )
     return []
+
+
+def _read_stored_launch(url: str) -> dict[str, Any]:
+    """Return the params/launch.yaml that is stored below a URL; empty if there is none, or it cannot be read."""
+    found = Storage(url).read("params/launch.yaml")
+    with contextlib.suppress(yaml.YAMLError):
+        content = None if found is None else parse_yaml(found[0])
+        return content if isinstance(content, dict) else {}
+    return {}
+
+
+def _is_of_run(stored: dict[str, Any], run_dir: Path) -> bool:
+    """Whether a params/launch.yaml that was stored is of a run here or of a copy: they have a start in common.
+
+    Without times, as of early versions, or where a first upload was interrupted, the tasks must be the same.
+    """
+    theirs, ours = (read_starts(records, "begun", "started") for records in ([stored], list_records(run_dir)))
+    if theirs and ours:
+        return not set(theirs).isdisjoint(ours)
+    task, own = recorded_task(stored), read_task(run_dir)
+    return task is None or own is None or is_same_task(task, own)
 
 
 def _download(config: TrainConfig, url: str) -> FoundRun:
@@ -217,6 +259,7 @@ def _download(config: TrainConfig, url: str) -> FoundRun:
         found = replace(found, checkpoint=checkpoint, resume=url, notices=(*lines, f"downloaded from {url}"))
         if url == config.run.resume:
             _check_env_steps(config, found)
+            found = replace(found, notices=(*found.notices, *_check_vacant(config, found.run_dir)))
     return found
 
 

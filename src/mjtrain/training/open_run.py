@@ -13,7 +13,7 @@ from mjtrain.env.catalog import task_file
 from mjtrain.launcher import NotSavedError
 from mjtrain.runs.checkpoint import checkpoint_iteration, find_valid_checkpoint, list_checkpoints
 from mjtrain.runs.claim import check_claim, claim_run_dir
-from mjtrain.runs.history import read_last_row
+from mjtrain.runs.history import list_records, read_last_row, read_starts
 from mjtrain.runs.resume import FoundRun, find_kept_flags, find_or_make_run
 from mjtrain.runs.robot import choose_robot, list_robot_changes
 from mjtrain.runs.run_dir import NotWrittenError, list_changes, removing_empty, removing_on_refusal
@@ -116,6 +116,7 @@ def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, A
     return {
         "task": request.config.task,
         "task_file": None if file is None else str(file.absolute()),
+        "begun": _find_begin(found.run_dir, started),
         "started": started,
         "run": run,
         **find_kept_flags(found, run),
@@ -125,6 +126,12 @@ def _record(request: TrainRequest, found: FoundRun, started: str) -> dict[str, A
         "git": read_git_state(Path.cwd()),
         "host": socket.gethostname(),
     }
+
+
+def _find_begin(run_dir: Path, started: str) -> str:
+    """Return when a run was first started, here or where it was fetched from, which tells it from other runs."""
+    times = read_starts(list_records(run_dir), "begun", "started")
+    return datetime.fromtimestamp(min(times)).astimezone().isoformat(timespec="milliseconds") if times else started
 
 
 def report_restart(

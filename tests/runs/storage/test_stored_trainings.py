@@ -15,6 +15,8 @@ import torch
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.runs.checkpoint import find_valid_checkpoint, load_checkpoint
+from mjtrain.runs.resume import _is_of_run, preview_run
+from mjtrain.runs.run_dir import load_params, save_params
 from mjtrain.runs.storage.checkpoints import fetch_checkpoint, find_stored_iteration, object_name
 from mjtrain.runs.storage.store import Storage, StorageError
 from mjtrain.runs.training_run import TrainingRun
@@ -99,6 +101,42 @@ def test_auto_goes_on_here_where_what_is_newer_in_the_storage_is_damaged(
     assert f"passed over {stored}/model_9-" in capfd.readouterr().err
     assert [run.name for run in again.run_dir.parent.iterdir()] == [first.run_dir.name]
     assert find_valid_checkpoint(again.run_dir)[0] == again.run_dir / "model_7.pt"
+
+
+def test_a_resumed_run_stores_nothing_in_the_place_of_another(tmp_path: Path) -> None:
+    """At the place of a run of the same task; a vacant place, and its previous place from a copy, are allowed."""
+
+    def place(name: str) -> str:
+        return f"file://{tmp_path}/{name}"
+
+    mine = train(tmp_path / "logs", 1, checkpoint_url=place("mine")).run_dir
+    train(tmp_path / "logs", 1, checkpoint_url=place("theirs"), run_name="theirs")
+    before = {path: path.read_bytes() for path in (tmp_path / "theirs").rglob("*") if path.is_file()}
+    for resume in (str(mine), place("mine")):
+        with pytest.raises(RequestError, match=r"--checkpoint-url \S*theirs: another run with 1 iteration is there;"):
+            train(tmp_path / "logs", 2, resume=resume, checkpoint_url=place("theirs"))
+    asked = make_train_config("Cartpole-Balance", max_iterations=2, resume=str(mine), checkpoint_url=place("theirs"))
+    with pytest.raises(RequestError, match="another run with 1 iteration is there"):
+        preview_run(asked)
+    assert {path: path.read_bytes() for path in (tmp_path / "theirs").rglob("*") if path.is_file()} == before
+    assert len(list((tmp_path / "logs").glob("*/*"))) == 2
+
+    train(tmp_path / "logs", 2, resume=str(mine), checkpoint_url=place("vacant"))
+    copy = mine.rename(mine.with_name("renamed"))
+    train(tmp_path / "logs", 3, resume=str(copy), checkpoint_url=place("mine"))
+    fetched = train(tmp_path / "elsewhere", 4, resume=place("mine"), checkpoint_url=place("mine")).run_dir
+    assert [find_stored_iteration(place(name)) for name in ("mine", "vacant")] == [4, 2]
+    train(tmp_path / "logs", 5, resume=str(copy), checkpoint_url=place("mine"))  # where its copy has stored since
+    begun = {load_params(run_dir, "launch")["begun"] for run_dir in (copy, fetched)}
+    assert len(begun) == 1
+
+
+def test_runs_without_a_recorded_start_are_compared_by_their_task(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    save_params(tmp_path / "a", launch={"task": "Cartpole-Balance"})
+    assert _is_of_run({"task": "Cartpole-Balance"}, tmp_path / "a")
+    assert not _is_of_run({"task": "Cartpole-Swingup", "started": "2026-01-01T00:00:00+00:00"}, tmp_path / "a")
+    assert _is_of_run({}, tmp_path / "a")
 
 
 def test_a_rank_0_that_comes_to_an_empty_machine_goes_on(stored: str, tmp_path: Path) -> None:
