@@ -35,7 +35,7 @@ from mjtrain.runs.motion_places import resolve_motions
 from mjtrain.runs.resume import find_resumed_here, requeue_when_stopped
 from mjtrain.runs.robot import choose_robot, digest_robot
 from mjtrain.runs.sources import list_term_code, measure, replace_data, with_digests
-from mjtrain.runs.teacher import find_missing_teacher
+from mjtrain.runs.teacher import find_missing_teacher, find_teacher_to_resume
 from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runs.trust import remember
@@ -174,7 +174,7 @@ def _train_teacher(task: str, request: TrainRequest) -> None:
     run = request.config.run
     names = [field.name for field in fields(run) if field.name.startswith("wandb_") and field.name != "wandb_name"]
     options = {name: getattr(run, name) for name in ("log_root", "logger", "engine", *names)}
-    train(task, launch=request.launch, resume="auto", **options)
+    train(task, launch=request.launch, resume=find_teacher_to_resume(task, run.log_root), **options)
 
 
 def _record_not_saved(run_dir: Path, requeued_job: str | None, error: NotSavedError) -> None:

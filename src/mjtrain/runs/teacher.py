@@ -94,6 +94,14 @@ def find_missing_teacher(config: TrainConfig) -> str | None:
     return algorithm.teacher_task if config.run.resume in (None, "auto") else None
 
 
+def find_teacher_to_resume(task: str, log_root: str) -> str | None:
+    """Return what the training of a teacher resumes: the newest run of RSL-RL, where auto may find others."""
+    search = RunSearch.for_task(resolve_task_name(task), log_root)
+    begun = [run_dir for run_dir in find_runs(search) if find_valid_checkpoint(run_dir)[0] is not None]
+    ours = [run_dir for run_dir in begun if read_learner(run_dir).name == DEFAULT_LEARNER]
+    return AUTO if ours == begun else next(map(str, ours), None)
+
+
 def _find_finished_run(task: str, log_root: str) -> Path | None:
     """Return the newest run of a task that has all its iterations, and that can teach."""
     if not task:

@@ -19,6 +19,7 @@ from mjtrain.learning.rsl_rl.dagger import RolloutBuffer
 from mjtrain.runs.bundle import WEIGHTS, read_networks
 from mjtrain.runs.bundle_places import open_bundle
 from mjtrain.runs.history import summarise_run
+from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.teacher import resolve_teacher
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
@@ -277,6 +278,25 @@ def test_auto_finds_the_newest_finished_run_or_trains_one(
     shutil.rmtree(teachers[0])
     assert learn(resume=True, max_iterations=3).metrics["iteration"] == 3, "the checkpoint has the teacher's weights"
     assert "trained first" not in capfd.readouterr().err
+    sys.modules.pop("teaching", None)
+
+
+def test_a_teacher_is_trained_although_the_newest_run_of_its_task_is_of_another_learner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier training of RSL-RL that was interrupted is continued."""
+    file = tmp_path / "teaching.py"
+    file.write_text(TASK_FILE.replace("max_iterations=1", "max_iterations=2"))
+    options: dict[str, Any] = {"num_envs": 8, "log_root": str(tmp_path / "logs"), "logger": "none", "launch": ALONE}
+    task, config = f"{file}:make_task", student("auto", teacher_task=f"{file}:make_task")
+    begun = mjtrain.train(task, max_iterations=1, **options).run_dir
+    asked = begun / "params" / "launch.yaml"
+    asked.write_text(asked.read_text().replace("max_iterations: 1\n", "max_iterations: 2\n"))
+    (begun / "metrics.jsonl").write_text((begun / "metrics.jsonl").read_text().partition('{"event": "end"')[0])
+    other = mjtrain.train(task, max_iterations=1, learner="skrl", **options).run_dir
+    learned = mjtrain.train("Cartpole-Balance", env=config.env, agent=config.agent, max_iterations=1, **options).run_dir
+    assert load_params(learned, "agent")["algorithm"]["teacher_run"] == str(begun / "model_2.pt")
+    assert {path.parent for path in (tmp_path / "logs").glob("*/*/params")} == {begun, other, learned}
     sys.modules.pop("teaching", None)
 
 
