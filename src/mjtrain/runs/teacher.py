@@ -45,9 +45,9 @@ def resolve_teacher(config: TrainConfig) -> TrainConfig:
         config = replace(config, agent=(agent := replace(agent, algorithm=algorithm)))
     place = Path(algorithm.teacher_run).absolute()
     is_shared = algorithm.teacher_run == PRETRAINED or (algorithm.teacher_run != "" and is_place(algorithm.teacher_run))
-    is_gone = algorithm.teacher_run == AUTO or is_shared or not place.exists()
+    is_gone = algorithm.teacher_run in ("", AUTO) or is_shared or not place.exists()
     resumed = find_resumed_here(config)
-    if algorithm.teacher_run and is_gone and (recorded := _read_recorded(config, resumed)) is not None:
+    if is_gone and (recorded := _read_recorded(config, resumed)) is not None:
         asked_before = None if resumed is None else read_recorded(resumed, "run").get("teacher")
         if asked is not None and asked != AUTO and asked_before not in (asked, name_place(asked)):
             _check_same(asked, _open_shared(algorithm) if is_shared else place, recorded)

@@ -300,6 +300,18 @@ def test_a_teacher_is_trained_although_the_newest_run_of_its_task_is_of_another_
     sys.modules.pop("teaching", None)
 
 
+def test_a_resumed_run_needs_no_teacher(teacher_run: Path, tmp_path: Path) -> None:
+    """That of its flag --teacher, where its task names none."""
+    config = student("")
+    options: dict[str, Any] = {"env": config.env, "agent": config.agent, "launch": ALONE, "logger": "none"}
+    options |= {"num_envs": 8, "log_root": str(tmp_path)}
+    run_dir = mjtrain.train("Cartpole-Balance", teacher=str(teacher_run), max_iterations=1, **options).run_dir
+    for resume, iterations in ((str(run_dir), 2), ("auto", 3)):
+        again = mjtrain.train("Cartpole-Balance", resume=resume, max_iterations=iterations, **options)
+        assert (again.run_dir, again.metrics["iteration"]) == (run_dir, iterations)
+        assert load_params(run_dir, "agent")["algorithm"]["teacher_run"] == str(teacher_run / "model_1.pt")
+
+
 def test_what_cannot_work_is_one_line(teacher_run: Path, tmp_path: Path) -> None:
     def refuse(config: TrainConfig, words: str) -> None:
         run = replace(config.run, log_root=str(tmp_path / "no"))
