@@ -28,14 +28,13 @@ from mjtrain.config.limits import MOST_INT, find_option_problems, is_whole, show
 from mjtrain.env.catalog import CUSTOM, load_task, resolve_task_name, task_file
 from mjtrain.launcher import LaunchRequest, NotSavedError, check_thread, launch, rendezvous, run_plan
 from mjtrain.runs.bundle import WEIGHTS
-from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained
 from mjtrain.runs.claim import holds_claim
 from mjtrain.runs.history import recorded_task
 from mjtrain.runs.motion_places import resolve_motions
 from mjtrain.runs.resume import find_resumed_here, requeue_when_stopped
 from mjtrain.runs.robot import choose_robot, digest_robot
 from mjtrain.runs.sources import list_term_code, measure, replace_data, with_digests
-from mjtrain.runs.teacher import find_missing_teacher, find_teacher_to_resume
+from mjtrain.runs.teacher import find_missing_teacher, find_teacher_to_resume, missing_teacher_error
 from mjtrain.runs.trained_run import keep_functions
 from mjtrain.runs.training_run import TrainingRun
 from mjtrain.runs.trust import remember
@@ -165,11 +164,7 @@ def start_training(config: TrainConfig, launch: LaunchConfig) -> "TrainResult":
 def _train_teacher(task: str, request: TrainRequest) -> None:
     """Train the task of a student's teacher, or continue a training of it that was interrupted."""
     if request.plan.mode not in ("in_process", "spawn"):
-        other = f", or give --teacher {PRETRAINED}" if has_pretrained(task) else ""
-        raise RequestError(
-            f"--teacher auto: no run of {task} below {request.config.run.log_root} is finished, and a job on several "
-            f"hosts does not train it; run `mjtrain train {task}` first{other}"
-        )
+        raise missing_teacher_error(task, request.config.run.log_root, "a job on several hosts")
     write_to_stderr(f"{request.config.task} learns from a run of {task}, which is trained first")
     run = request.config.run
     names = [field.name for field in fields(run) if field.name.startswith("wandb_") and field.name != "wandb_name"]

@@ -7,7 +7,7 @@ from typing import Any
 from mjtrain.config import DEFAULT_LEARNER, AgentConfig, EnvConfig, ImitationConfig, TrainConfig, to_plain
 from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.runs.bundle import WEIGHTS
-from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
+from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained, is_place, open_bundle
 from mjtrain.runs.checkpoint import find_valid_checkpoint, hold_checkpoint, require_checkpoint
 from mjtrain.runs.history import RunSearch, find_runs, summarise_run
 from mjtrain.runs.motion_places import name_place
@@ -92,6 +92,29 @@ def find_missing_teacher(config: TrainConfig) -> str | None:
     if not isinstance(algorithm, ImitationConfig) or algorithm.teacher_run != AUTO:
         return None
     return algorithm.teacher_task if config.run.resume in (None, "auto") else None
+
+
+def name_teacher(config: TrainConfig, tool: str) -> list[str]:
+    """Return the flag of `train` that names the teacher which a config is to find, for trainings below other log roots.
+
+    A tool that starts them does not train a teacher: without a finished one, a RequestError names the command.
+    """
+    algorithm = config.agent.algorithm
+    if not isinstance(algorithm, ImitationConfig) or (config.run.teacher or algorithm.teacher_run) != AUTO:
+        return []
+    run_dir = _find_finished_run(algorithm.teacher_task, config.run.log_root)
+    if run_dir is None:
+        raise missing_teacher_error(algorithm.teacher_task, config.run.log_root, tool)
+    return ["--teacher", str(run_dir)]
+
+
+def missing_teacher_error(task: str, log_root: str, who: str) -> RequestError:
+    """Return the error of what does not train the missing teacher of a student."""
+    other = f", or give --teacher {PRETRAINED}" if has_pretrained(task) else ""
+    return RequestError(
+        f"--teacher {AUTO}: no run of {task} below {log_root} is finished, and {who} does not train it; "
+        f"run `mjtrain train {task}` first{other}"
+    )
 
 
 def find_teacher_to_resume(task: str, log_root: str) -> str | None:

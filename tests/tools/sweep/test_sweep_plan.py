@@ -1,13 +1,19 @@
 """Which cores and GPUs the trials of a sweep use."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import mjtrain
+from mjtrain.cli.train import read_command
 from mjtrain.runtime.errors import RequestError
-from mjtrain.tools.sweep.plan import Slot, resolve_slots
+from mjtrain.tools.sweep.plan import Slot, resolve_slots, resolve_sweep
+from mjtrain.tools.sweep.space import parse_space
+from mjtrain.training.request import resolve_training
+from support.students import write_student_task
 from support.sweep_plans import make_options, make_plan
 
 
@@ -66,3 +72,24 @@ def test_what_is_not_there_is_one_line(options: dict[str, Any], words: str) -> N
 def test_the_best_command_trains_on_the_gpus_of_a_trial(tmp_path: Path, gpus: tuple[str, ...], flags: str) -> None:
     plan = make_plan(tmp_path, slots=(Slot(cores=(0,), gpus=gpus),))
     assert plan.best_command({}) == f"train X{flags}"
+
+
+def test_all_trials_learn_from_one_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials write below the sweep's folder, where no teacher is."""
+    monkeypatch.chdir(tmp_path)
+    student, teacher = write_student_task(tmp_path)
+
+    def resolve_teacher_of(*flags: str) -> str:
+        searched = parse_space([("max-iterations", "choice", "2", "3")])
+        request = make_options(task=student, parameters=searched, trials=1, gpus_per_trial=0, train_flags=flags)
+        plan = resolve_sweep(request, lambda words: read_command(words)[:2])
+        trial = read_command(plan.train_arguments({searched[0].name: "3"}, 0, "trial"))[:2]
+        return getattr(resolve_training(*trial).config.agent.algorithm, "teacher_run", "")
+
+    words = f"--teacher auto: no run of {teacher} below logs is finished, and a sweep does not train it; run `mjtrain "
+    with pytest.raises(RequestError, match=f"^{re.escape(words)}train {re.escape(teacher)}` first$"):
+        resolve_teacher_of()
+    launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+    run_dir = mjtrain.train(teacher, launch=launch, logger="none").run_dir
+    for flags in ((), ("--teacher", "auto")):
+        assert resolve_teacher_of(*flags) == str(run_dir / "model_1.pt")

@@ -15,6 +15,7 @@ from mjtrain.config.limits import find_option_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.runs.storage.store import hide_query
+from mjtrain.runs.teacher import name_teacher
 from mjtrain.runtime.errors import RequestError, count, refuse
 from mjtrain.runtime.machine import available_memory, count_cores, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
@@ -105,6 +106,7 @@ class SweepPlan:
             "--direction": self.direction,
             "--seeds-per-trial": options.seeds_per_trial,
             "flags of train": list(options.train_flags),
+            **({"--teacher": self.added_flags[-1]} if "--teacher" in self.added_flags else {}),
         }
 
     def train_arguments(self, params: dict[str, Any], seed_index: int, run_name: str) -> list[str]:
@@ -136,6 +138,7 @@ def resolve_sweep(options: SweepRequest, read: ReadTrain) -> SweepPlan:
     read(fixed)  # an error there is not the fault of a parameter
     words = [to_words(options.parameters, corner) for corner in list_corners(options.parameters)]
     corners = [read([*fixed, *corner, *device]) for corner in words]
+    teacher = name_teacher(corners[0][0], "a sweep")
     requests = [resolve_training(*corner) for corner in corners[:2]]
     config, launch = requests[0].config, requests[0].launch
     check_seed("--seed", launch.seed, SEED_STEP * options.seeds_per_trial)
@@ -149,7 +152,7 @@ def resolve_sweep(options: SweepRequest, read: ReadTrain) -> SweepPlan:
         folder=Path(options.sweep_dir or Path("sweeps") / folder_name(options.task)).absolute(),
         metric=metric,
         direction=options.direction or ("minimize" if is_smaller_better(metric) else "maximize"),
-        added_flags=tuple(added),
+        added_flags=(*added, *teacher),
         slots=slots,
         max_iterations=max_iterations,
         min_iterations=_find_min_iterations(options, max_iterations),
