@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import mjtrain
 from mjtrain.cli.scaling import main
 from mjtrain.runs.run import Rows, parse_metrics
 from mjtrain.runtime import files
@@ -15,6 +16,7 @@ from mjtrain.runtime.processes import list_descendants
 from mjtrain.tools.scaling import _summarise
 from support.commands import BIN, run, start
 from support.machine import patience, read_proc, wait_until
+from support.students import write_student_task
 
 
 def test_a_table_a_file_and_a_picture(tmp_path: Path) -> None:
@@ -122,6 +124,23 @@ def test_trainings_apart_add_up(tmp_path: Path) -> None:
     assert both["env_steps_per_second"] == pytest.approx(sum(speeds))
     assert both["efficiency"] == pytest.approx(sum(speeds) / (2 * alone["env_steps_per_second"]))
     assert both["wait_s"] == 0.0
+
+
+def test_the_runs_of_a_student_are_compared_without_that_of_its_teacher(tmp_path: Path) -> None:
+    student, teacher = write_student_task(tmp_path)
+    sizes = ["--num-envs", "8", "--max-iterations", "2", "--out", "out"]
+    command = [BIN / "scaling", student, "--mode", "apart", "--ranks", "1", *sizes]
+    done = run(command, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"below logs is finished, and scaling does not train it; run `mjtrain train {teacher}` first" in done.stderr
+    launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+    mjtrain.train(teacher, launch=launch, logger="none", log_root=str(tmp_path / "logs"))
+    done = run(command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (metrics,) = (tmp_path / "out").glob("*/*/*/*/metrics.jsonl")
+    (point,) = json.loads((tmp_path / "out" / "scaling.json").read_text())
+    speeds = [row["env_steps_per_second"] for row in parse_metrics(metrics.read_text().splitlines())[0]]
+    assert (point["env_steps_per_second"], point["num_envs_per_rank"]) == (speeds[-1], 8)
 
 
 def test_the_times_of_trainings_apart_are_means_over_them() -> None:

@@ -25,9 +25,13 @@ def main(argv: list[str]) -> None:
         raise RequestError("--mode: give some of weak, strong, apart")
     if options.num_envs < 1:
         raise RequestError(f"--num-envs {options.num_envs}: must be at least 1")
+    from mjtrain.cli.train import read_command
     from mjtrain.env.catalog import resolve_task_name
+    from mjtrain.runs.teacher import name_teacher
 
-    study = ScalingStudy(**vars(options), task=resolve_task_name(task), train_flags=tuple(train_flags))
+    words = (resolve_task_name(task), *train_flags)
+    teacher = name_teacher(read_command(words)[0], "scaling")
+    study = ScalingStudy(**vars(options), task=words[0], train_flags=words[1:], teacher_flags=tuple(teacher))
     folder = _make_folder(options.out)
     points = run_study(study)
     table = make_table(points)

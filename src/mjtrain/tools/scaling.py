@@ -96,6 +96,9 @@ class ScalingStudy(ScalingOptions):
     task: str
     train_flags: tuple[str, ...]
 
+    teacher_flags: tuple[str, ...] = ()
+    """See `name_teacher`."""
+
 
 def run_study(study: ScalingStudy) -> list[ScalingPoint]:
     """Train once per number of ranks and of environments per rank; both modes share the runs that they have in common.
@@ -167,7 +170,7 @@ def _train(study: ScalingStudy, num_jobs: int, num_ranks: int, num_envs: int) ->
             where = ["--gpu-ids", *gpus] if study.device == "gpu" else on_cpu
             words = [study.task, *where, "--logger", "none"]
             words += ["--num-envs", str(num_envs), "--max-iterations", str(study.max_iterations)]
-            words += ["--log-root", str(log_root), *study.train_flags]
+            words += ["--log-root", str(log_root), *study.train_flags, *study.teacher_flags]
             write_whole(console := log_root / "console.txt", "")
             processes.append(subprocess.Popen(become_train(words, os.devnull, str(console)), env=environ))
             started.callback(processes[-1].wait)
