@@ -66,7 +66,7 @@ def test_a_job_of_a_program_with_many_open_files(tmp_path: Path) -> None:
     """Its end of the socket has the number that it has in the program."""
     with many_open_files(), reaper_of(tmp_path, "sleep 1000") as control:
         said = end(control, kill=[])
-    assert [message["exit_code"] for message in said if message["kind"] == "exited"] == [-signal.SIGTERM]
+    assert {message["exit_code"] for message in said if message["kind"] == "exited"} == {-signal.SIGTERM}
 
 
 def test_a_process_of_others_is_not_killed(tmp_path: Path) -> None:
