@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.config import ModelConfig
+from mjtrain.config import ModelConfig, RewardTerm
+from mjtrain.env.env import Env
 from mjtrain.runs.checkpoint import list_checkpoints
 from mjtrain.runs.run_dir import removing_on_refusal
 from mjtrain.runtime.errors import RequestError
@@ -130,6 +132,23 @@ def test_a_refused_run_leaves_no_folder(first_run: Path, tmp_path: Path, options
 
 
 @pytest.mark.process
+def table(env: Env, *, values: tuple[float, ...]) -> torch.Tensor:
+    """A reward by a table that is too large for params/env.yaml."""
+    return torch.full((env.num_envs,), values[0])
+
+
+def test_settings_that_no_reader_would_take_are_refused(tmp_path: Path) -> None:
+    env = make_train_config("Cartpole-Balance").env
+    term = RewardTerm(func=table, weight=1.0, params={"values": (1.0,) * 200_000})
+    env = replace(env, rewards={**env.rewards, "table": term})
+    words = (
+        r"^env\.rewards\.table\.params\.values: is too large for the record of a run \(it stands for more than 200,000"
+    )
+    with pytest.raises(RequestError, match=words):
+        mjtrain.train("Cartpole-Balance", env=env, num_envs=4, max_iterations=1, log_root=str(tmp_path / "logs"))
+    assert not (tmp_path / "logs").exists()
+
+
 def test_a_run_that_two_processes_refuse_leaves_no_folder(run_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="joint knee"):
         train(tmp_path, TWO, env=env_without("knee"))

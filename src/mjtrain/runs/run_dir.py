@@ -193,6 +193,19 @@ def remove_leftovers(run_dir: Path) -> None:
     remove_partials([run_dir, run_dir / "params", robot, *(path for path in robot.rglob("*") if path.is_dir())])
 
 
+def check_readable(name: str, content: Any) -> None:
+    """Refuse plain values that `save_params` would write and `load_params` would not read, by their largest part."""
+    try:
+        parse_yaml(to_yaml(content))
+    except yaml.YAMLError as error:
+        while isinstance(content, dict) and content:
+            key = max(content, key=lambda key: len(to_yaml(content[key])))
+            name, content = f"{name}.{key}", content[key]
+        raise RequestError(
+            f"{name}: is too large for the record of a run ({error}); give the path of a file that has it"
+        ) from error
+
+
 def load_params(run_dir: Path, name: str) -> dict[str, Any]:
     """Read what `save_params` wrote for a run under a name."""
     path = run_dir / "params" / f"{name}.yaml"

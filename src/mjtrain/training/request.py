@@ -36,7 +36,7 @@ from mjtrain.runs.resume import (
     resolve_requeue,
 )
 from mjtrain.runs.robot import check_robot_file
-from mjtrain.runs.run_dir import name_run_dir
+from mjtrain.runs.run_dir import check_readable, name_run_dir
 from mjtrain.runs.sources import find_copies
 from mjtrain.runs.teacher import AUTO, find_missing_teacher, resolve_teacher
 from mjtrain.runs.trained_run import drop_unused
@@ -170,6 +170,8 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     request = _check_task(_fetch_motions(_check_run(fitted)))
     recorded = {"env": with_place_names(fitted.config.env), "agent": request.config.agent}
     params = to_plain({**recorded, "learner": request.config.learner})
+    for name, content in params.items():
+        check_readable(name, content)
     return replace(request, config=_with_named_runs(request.config), params=params)
 
 
