@@ -30,6 +30,9 @@ class TrainingRun:
     resume: str | None = None
     """What is resumed: the run directory or the URL of a stored run. None for a new run."""
 
+    iteration: int = 0
+    """Iterations that it has, where its directory was found or made."""
+
     session: str = ""
     """Session of the claim to its directory, see `runs.claim`; empty for none."""
 

@@ -72,6 +72,7 @@ def _make_run(
         motions=motions,
         robot=None if robot is None or robot == request.config.env.robot else robot.file,
         resume=found.resume,
+        iteration=found.iteration,
         restarted=previous is not None,
         session=session,
         record=_record(request, found, started),

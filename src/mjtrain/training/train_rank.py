@@ -1,5 +1,6 @@
 """One training run, as one rank sees it."""
 
+import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -12,14 +13,20 @@ from mjtrain.env.env import Env
 from mjtrain.launcher.faults import register_targets
 from mjtrain.learning.library import make_learner
 from mjtrain.learning.loop import TrainingLoop
-from mjtrain.runs.checkpoint import checkpoint_path, find_valid_checkpoint, set_damaged_aside
+from mjtrain.runs.checkpoint import checkpoint_iteration, checkpoint_path, find_valid_checkpoint, set_damaged_aside
 from mjtrain.runs.claim import begin_start, check_claim
 from mjtrain.runs.run_dir import naming_unwritable, remove_leftovers
-from mjtrain.runs.storage.checkpoints import TakenError, fetch_checkpoint, take_url
+from mjtrain.runs.storage.checkpoints import (
+    TakenError,
+    fetch_checkpoint,
+    find_stored_iteration,
+    read_owner,
+    take_url,
+)
 from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, is_url
 from mjtrain.runs.training_run import TrainingRun, record_run
 from mjtrain.runtime import files, heartbeat
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.rank import RankContext
 from mjtrain.runtime.worker import Stream, derive_seed
 from mjtrain.sim.engines import make_engine
@@ -151,7 +158,7 @@ def make_env(context: RankContext, config: TrainConfig) -> Env:
 def restore(learner: TrainingLoop, context: RankContext, config: TrainConfig, run: TrainingRun) -> list[str]:
     """Load the run's newest valid checkpoint if it is resumed or was restarted, or else what --load asks for."""
     continues = run.resume is not None or context.restarts > 0
-    path, lines = _find_checkpoint(config, run) if continues and context.is_main else (None, [])
+    path, lines = _find_checkpoint(config, context, run) if continues and context.is_main else (None, [])
     has_own = continues and learner.agree(path is not None or not context.is_main)
     if config.run.load is not None and not has_own:  # its file may be gone by now
         critic = config.run.load_critic
@@ -162,12 +169,34 @@ def restore(learner: TrainingLoop, context: RankContext, config: TrainConfig, ru
     return lines if lost is None else [*lines, lost]
 
 
-def _find_checkpoint(config: TrainConfig, run: TrainingRun) -> tuple[Path | None, list[str]]:
-    """Find the newest valid checkpoint: here, or else in the storage, as rank 0 may be on another machine now."""
+def _find_checkpoint(config: TrainConfig, context: RankContext, run: TrainingRun) -> tuple[Path | None, list[str]]:
+    """Find the newest valid checkpoint: here, or in the storage, as rank 0 may be on another host now."""
     path, _ = find_valid_checkpoint(run.run_dir)
+    local, lines = 0 if path is None else checkpoint_iteration(path), []
+    # The disk of a host that comes back may hold only what was saved before it was lost.
+    may_be_old = context.restarts > 0 and run.record.get("plan", {}).get("mode") in ("hosts", "node", "join")
     for url in (config.run.checkpoint_url, run.resume):
-        if path is None and url is not None and is_url(url):
-            path, lines = fetch_checkpoint(url, run.run_dir)
-            if path is not None:
-                return path, [*lines, f"{path.name} comes from {url}"]
-    return path, []
+        if url is None or not is_url(url) or (path is not None and local >= run.iteration and not may_be_old):
+            continue
+        try:
+            if path is not None and find_stored_iteration(url) <= local:
+                continue
+            owner = read_owner(Storage(url))[0] if path is not None and context.restarts > 0 else None
+            if owner is not None and owner.run != run.run_dir.name:
+                continue  # another run has taken the URL since
+            fetched, problems = fetch_checkpoint(url, run.run_dir)
+        except StorageError as error:
+            if path is None:
+                raise
+            lines.append(f"{url}: not reached ({error}); resuming what is here")
+            continue
+        lines += problems
+        if fetched is not None and checkpoint_iteration(fetched) > local:
+            path, local = fetched, checkpoint_iteration(fetched)
+            lines.append(f"{path.name} comes from {url}")
+    if local < run.iteration and (path is None or context.restarts == 0):
+        raise RequestError(
+            f"{run.run_dir}: the run has {count(run.iteration, 'iteration')}, and host {socket.gethostname()}, where "
+            f"rank 0 is, has {local} of them; use a disk that all hosts share, or a storage (--checkpoint-url)"
+        )
+    return path, lines

@@ -4,7 +4,9 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,37 @@ def test_a_rank_0_that_comes_to_an_empty_machine_goes_on(stored: str, tmp_path: 
     assert mjtrain.launch(on_another_machine, launch=ONE).checkpoint == tmp_path / "model_6.pt"
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["iteration"] for row in rows if "event" not in row] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_rank_0_that_comes_back_to_an_old_disk_goes_on_with_the_newer_checkpoint(tmp_path: Path) -> None:
+    """Unless another run has taken the URL since."""
+    url = f"file://{tmp_path}/store"
+    old = train(tmp_path / "home", 2, checkpoint_url=url)
+    train(tmp_path / "home", 4, resume=str(old.run_dir), checkpoint_url=url)
+    config = make_train_config("Cartpole-Balance", num_envs=4, max_iterations=5, checkpoint_url=url, logger="none")
+    for name, iterations in ((old.run_dir.name, [1, 2, 3, 4, 5]), ("another", [3, 4, 5])):
+        run_dir = tmp_path / "back" / name
+        run_dir.mkdir(parents=True)
+        shutil.copy(old.checkpoint, run_dir)
+        run = TrainingRun(run_dir=run_dir, record={"plan": {"mode": "hosts"}})
+
+        def come_back(context: mjtrain.RankContext, run: TrainingRun = run) -> Any:
+            return train_rank(replace(context, restarts=1), config, run)
+
+        mjtrain.launch(come_back, launch=ONE)
+        rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+        assert [row["iteration"] for row in rows if "event" not in row] == iterations
+
+
+def test_a_host_of_rank_0_that_lacks_the_resumed_run_is_named(tmp_path: Path) -> None:
+    config = make_train_config("Cartpole-Balance", num_envs=4, max_iterations=6, logger="none")
+    run = TrainingRun(run_dir=tmp_path, resume=str(tmp_path), iteration=4)
+    words = (
+        f"the run has 4 iterations, and host {socket.gethostname()}, where rank 0 is, has 0 of them; .*--checkpoint-url"
+    )
+    with pytest.raises(RequestError, match=words):
+        mjtrain.launch(lambda context: train_rank(context, config, run), launch=ONE)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_url_that_can_never_work_is_refused(network: Proxy, tmp_path: Path) -> None:
