@@ -210,6 +210,19 @@ def test_the_next_job_is_another_run(name: str) -> None:
     assert any(part in " ".join(command) for part in names)
 
 
+def test_an_element_of_a_sweep_is_requeued_alone(tmp_path: Path) -> None:
+    for name, text in ((".venv/bin/sweep", "exit 138"), ("bin/scontrol", f'echo "$*" > {tmp_path}/said')):
+        program = tmp_path / name
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    environ = {"SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}
+    environ["PATH"] = f"{tmp_path}/bin:{os.environ['PATH']}"
+    script = DEPLOY / "slurm" / "sweep.sbatch"
+    assert subprocess.run(["bash", str(script)], cwd=tmp_path, env=environ, check=False).returncode == 138
+    assert (tmp_path / "said").read_text() == "requeue 7_3\n"
+
+
 def run_script(script: str, folder: Path, train: str, **environ: str) -> subprocess.Popen[str]:
     """Start a script of a template, in which `train` is this one."""
     (folder / "bin").mkdir()

@@ -360,7 +360,9 @@ def resolve_requeue(
     run = config.run
     if run.resume is None:
         run = replace(run, resume="auto", run_name=run.run_name or f"slurm-{job}")
-    return replace(config, run=run), job
+    array, element = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    # The number of the last element is also that of the whole array, which would be requeued.
+    return replace(config, run=run), f"{array}_{element}" if array and element else job
 
 
 @contextlib.contextmanager

@@ -71,6 +71,15 @@ def test_a_task_may_have_another_agent_for_gpus_which_keeps_what_the_user_change
     assert choose_agent(own, "cuda:0").agent == task.agent
 
 
+def test_an_element_of_an_array_is_requeued_alone() -> None:
+    """The number of the last element is that of the array."""
+    config, launch = make_train_config("Cartpole-Balance"), LaunchConfig(requeue_on_signal=True)
+    array = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}
+    queued, job = resolve_requeue(config, launch, {"SLURM_JOB_ID": "7", **array})
+    assert (queued.run.run_name, job) == ("slurm-7", "7_3")
+    assert resolve_requeue(config, launch, {"SLURM_JOB_ID": "7"})[1] == "7"
+
+
 @pytest.mark.usefixtures("short_trial")
 def test_a_requeued_job_loads_weights_also_with_the_agent_for_gpus(tmp_path: Path) -> None:
     """And its file may be gone when the job resumes its own run."""
