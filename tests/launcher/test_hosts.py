@@ -270,3 +270,19 @@ def test_ssh_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RequestError, match=words):
         probe_hosts(["localhost", "elsewhere"], LaunchConfig(hostnames=("localhost", "elsewhere")), None)
     assert set(children.read_text().split()) <= set(before)
+
+
+@pytest.mark.process
+def test_the_address_of_a_host_is_not_that_of_the_users_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents that are started here or by srun inherit the variable from the shell of the user."""
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 50000 10.0.0.1 22")
+    facts: list[dict[str, Any]] = []
+    call_on_hosts(
+        "mjtrain.launcher.multinode.node_agent:describe_host",
+        {"localhost": {"folder": None, "with_gpus": False, "names": []}},
+        LaunchConfig(),
+        lambda _, value: facts.append(value),
+        lambda _, problem: pytest.fail(problem),
+        timeout_s=patience(30),
+    )
+    assert facts[0]["connection"] == []

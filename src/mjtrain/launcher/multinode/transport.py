@@ -115,11 +115,12 @@ def open_handle(host: str, *, ssh_config_file: str | None, transport: Transport)
             f"test -x {shlex.quote(sys.executable)} || exit {_NO_PYTHON}; exec {shlex.join(python)}"
         )
         command = [*_ssh(ssh_config_file), "-T", host, "exec /bin/sh -c " + shlex.quote(remote)]
+    # That of the user's login, perhaps on another host, is not the way to this agent; sshd sets it where it is.
+    environ = {name: value for name, value in os.environ.items() if name != "SSH_CONNECTION"}
     errors = tempfile.TemporaryFile()  # noqa: SIM115
+    pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, start_new_session=True, env=environ)
     except BaseException as error:
         errors.close()
         if command is python or not isinstance(error, FileNotFoundError | PermissionError):
