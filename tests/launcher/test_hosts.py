@@ -24,7 +24,7 @@ from mjtrain.launcher.ipc.messages import encode_message
 from mjtrain.launcher.ipc.network import Wait, connect_to, listen_at
 from mjtrain.launcher.job.spawner import Job
 from mjtrain.launcher.multinode import node_rendezvous
-from mjtrain.launcher.multinode.coordinator import pick_cause
+from mjtrain.launcher.multinode.coordinator import Coordinator, pick_cause
 from mjtrain.launcher.multinode.handshake import receive
 from mjtrain.launcher.multinode.node_agent import find_free_port
 from mjtrain.launcher.multinode.probe import call_on_hosts, probe_hosts, select_environ
@@ -270,6 +270,29 @@ def test_ssh_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RequestError, match=words):
         probe_hosts(["localhost", "elsewhere"], LaunchConfig(hostnames=("localhost", "elsewhere")), None)
     assert set(children.read_text().split()) <= set(before)
+
+
+@pytest.mark.process
+def test_a_stop_before_the_start_and_hosts_that_wait() -> None:
+    """A stop ends what has not begun; hosts that wait are announced to ranks that have."""
+    plan = make_plan(LaunchConfig(gpu_ids=None))
+    job = Job(plan=plan, payload=pickle_with_code((os.getpid, ())), preload=())
+    begun: list[int] = []
+
+    def make_start(index: int, _: int) -> tuple[dict[str, Any], bytes]:
+        assert not coordinator._rejoin_requested
+        begun.append(index)
+        coordinator._on_signal(signal.SIGTERM)
+        environ = {"PYTHONPATH": os.pathsep.join(sys.path)}
+        return {"environ": environ, "host": "localhost", "log_dir": None}, pickle.dumps(job)
+
+    coordinator = Coordinator(plan, [open_handle("localhost", ssh_config_file=None, transport="ssh")], lambda: True)
+    assert coordinator.run(make_start).stop_signal == signal.SIGTERM
+    assert begun == [0]
+    coordinator = Coordinator(plan, [open_handle("localhost", ssh_config_file=None, transport="ssh")])
+    coordinator._on_signal(signal.SIGTERM)
+    result = coordinator.run(make_start)
+    assert (begun, result.stop_signal, result.not_saved_s) == ([0], signal.SIGTERM, None)
 
 
 @pytest.mark.process

@@ -48,6 +48,7 @@ class Coordinator:
         self._plan = plan
         self._hosts = hosts
         self._hosts_wait = hosts_wait
+        self._started = False
         self._rejoin_requested = False
         self._loop = EventLoop(self._on_signal)
         self._console = Console()
@@ -83,11 +84,15 @@ class Coordinator:
                 self._loop.watch(host.connection, partial(self._hear, index))
             self._hosts[0].connection.send("port")
             begin_s = time.monotonic()
-            started, result = False, None
+            result = None
             while result is None:
                 self._turn()
-                if self._port is not None and not started:
-                    started = True
+                if self._stop_signal is not None and not self._started:
+                    result = RunResult(stop_signal=self._stop_signal)
+                    self._gone = set(range(len(self._hosts)))  # they run nothing that could say so
+                    break
+                if self._port is not None and not self._started:
+                    self._started = True
                     for index, host in enumerate(self._hosts):
                         fields, body = make_start(index, self._port)
                         host.connection.send("start", body, **fields)
@@ -105,7 +110,7 @@ class Coordinator:
                 host.connection.heard_s = time.monotonic()
             if index not in self._gone:
                 host.connection.beat()
-        if not self._rejoin_requested and self._hosts_wait():
+        if self._started and not self._rejoin_requested and self._hosts_wait():
             self._rejoin_requested = True
             for host in self._hosts:
                 host.connection.send("rejoin")
