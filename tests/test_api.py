@@ -437,6 +437,16 @@ def test_hosts_of_a_job_may_differ_in_what_rank_0_decides(tmp_path: Path) -> Non
     assert find_other_line(other, describe(), "rank 0") is not None
 
 
+def test_hosts_of_a_job_have_devices_of_one_kind() -> None:
+    request = resolve_training(make_train_config("Cartpole-Balance", num_envs=4), CPU)
+    rank, *_ = request.plan.ranks
+    plan = replace(request.plan, ranks=(replace(rank, device="cuda:1"),), backend="nccl")
+    both = [api._describe_for_others(request), api._describe_for_others(replace(request, plan=plan))]
+    difference = find_other_line(*both, "rank 0")
+    assert "ranks on the CPU, and --backend None" in str(difference)
+    assert "ranks on GPUs, and --backend nccl" in str(difference)
+
+
 def test_hosts_that_resume_a_run_have_the_same_robot(tmp_path: Path) -> None:
     """With what its file includes; the run's copy counts where the file is missing."""
     task = load_task("Cartpole-Balance")

@@ -213,8 +213,10 @@ def _describe_for_others(request: TrainRequest) -> str:
     same = {**request.params, "env": env, "agent": to_plain(agent), "run": run, "motions": motions}
     files = list_term_code(request.config.env, task_file(request.config.task))
     code = [f"the code {label}: {with_digests(path)}" for label, path in sorted(files.items())]
-    # The learner comes first because most of the others follow from it.
-    return "\n".join([f"--learner {request.config.learner.name}", json.dumps(same, indent=1), *code])
+    plan = request.plan
+    ranks = f"ranks on {'the CPU' if plan.ranks[0].device == 'cpu' else 'GPUs'}, and --backend {plan.backend}"
+    # Learner and devices come first because most of the others follow from them.
+    return "\n".join([f"--learner {request.config.learner.name}", ranks, json.dumps(same, indent=1), *code])
 
 
 def _train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> "TrainResult":
