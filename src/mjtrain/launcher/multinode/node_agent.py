@@ -115,9 +115,7 @@ def run_part(
 ) -> RunResult:
     """Run the ranks of this host and report to the coordinator; when this returns, no process of them is left."""
     try:
-        folder = None if log_dir is None else Path(log_dir)
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+        folder = _make_log_dir(connection, job, host, log_dir)
         result = run_host_job(job, folder, environ, host=host, connection=connection)
     except Exception as error:
         summary = str(error) if isinstance(error, RequestError) else f"{type(error).__name__}: {message_of(error)}"
@@ -126,6 +124,21 @@ def run_part(
     connection.send("gone")
     connection.flush(_FLUSH_S)
     return result
+
+
+def _make_log_dir(connection: HostConnection, job: Job, host: str, log_dir: str | None) -> Path | None:
+    """Make this host's folder of log files; a restart does without where it cannot, as on a full disk."""
+    if log_dir is None:
+        return None
+    try:
+        Path(log_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if job.plan.ranks[0].restarts == 0:
+            raise
+        problem = f"warning: host {host}: {log_dir} cannot be written ({error.strerror})"
+        connection.send("output", f"{problem}; this start writes no log files there\n".encode(), stream="stderr")
+        return None
+    return Path(log_dir)
 
 
 if __name__ == "__main__":
