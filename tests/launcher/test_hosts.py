@@ -27,7 +27,7 @@ from mjtrain.launcher.multinode import node_rendezvous
 from mjtrain.launcher.multinode.coordinator import Coordinator, pick_cause
 from mjtrain.launcher.multinode.handshake import receive
 from mjtrain.launcher.multinode.node_agent import find_free_port
-from mjtrain.launcher.multinode.probe import call_on_hosts, probe_hosts, select_environ
+from mjtrain.launcher.multinode.probe import _find_address, call_on_hosts, probe_hosts, select_environ
 from mjtrain.launcher.multinode.transport import explain_status, is_this_machine, open_handle
 from mjtrain.launcher.planning.external import TOKEN_VARIABLE
 from mjtrain.launcher.rank.spawned import pickle_with_code
@@ -332,3 +332,13 @@ def test_the_address_of_a_host_is_not_that_of_the_users_login(monkeypatch: pytes
         timeout_s=patience(30),
     )
     assert facts[0]["connection"] == []
+
+
+def test_ranks_meet_at_an_ipv4_address() -> None:
+    far: dict[str, Any] = {"interfaces": {}, "connection": ["fe80::9", "50000", "fe80::1", "22"], "resolved": {}}
+    here: dict[str, Any] = {**far, "connection": [], "resolved": {"far": "10.0.0.2"}}
+    far["resolved"] = {"here": "10.0.0.1"}
+    facts = {"here": here, "far": far}
+    assert [_find_address(name, facts, None) for name in facts] == ["10.0.0.1", "10.0.0.2"]
+    with pytest.raises(ConnectionError, match=r"does not resolve to an IPv4 address \(only IPv4 is supported\)"):
+        listen_at("::1", free_port(), for_others=True)

@@ -98,7 +98,7 @@ def listen_at(host: str, port: int, *, for_others: bool) -> socket.socket:
             not for an address such as 127.0.0.1, at which others cannot come.
 
     Raises:
-        ConnectionError: The port is taken, or the name does not resolve.
+        ConnectionError: The port is taken, or the name does not resolve to an IPv4 address.
     """
     try:
         address = socket.getaddrinfo(host, port, family=socket.AF_INET, type=socket.SOCK_STREAM)[0][4][0]
@@ -112,8 +112,9 @@ def listen_at(host: str, port: int, *, for_others: bool) -> socket.socket:
             return socket.create_server(("", port), backlog=socket.SOMAXCONN)
     except OSError as error:
         holder = f", held by {find_holder(port)}" if error.errno == errno.EADDRINUSE else ""
+        only = " to an IPv4 address (only IPv4 is supported)" if isinstance(error, socket.gaierror) else ""
         raise ConnectionError(
-            f"cannot listen at {host}:{port}, where the other ranks look: {_reason(error)}{holder}"
+            f"cannot listen at {host}:{port}, where the other ranks look: {_reason(error)}{only}{holder}"
         ) from error
 
 

@@ -203,9 +203,13 @@ def _find_address(name: str, facts: Mapping[str, Mapping[str, Any]], interface: 
         return address
     if not others:
         return "127.0.0.1"
-    if mine["connection"]:
-        return mine["connection"][2]  # where the launcher reached it
-    for other in others:
-        if other["connection"]:
-            return other["connection"][0]  # the launcher is on this host, and came from there
+    # Where the launcher reached it; or else the launcher is on this host, and reached others from there.
+    ways = [
+        fact["connection"][place]
+        for fact, place in ((mine, 2), *((other, 0) for other in others))
+        if fact["connection"]
+    ]
+    for address in ways:
+        if ":" not in address:  # the ranks meet at an IPv4 address
+            return address
     return next((fact["resolved"][name] for fact in others if fact["resolved"][name]), "127.0.0.1")
