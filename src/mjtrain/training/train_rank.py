@@ -175,7 +175,7 @@ def _find_checkpoint(config: TrainConfig, context: RankContext, run: TrainingRun
     local, lines = 0 if path is None else checkpoint_iteration(path), []
     # The disk of a host that comes back may hold only what was saved before it was lost.
     may_be_old = context.restarts > 0 and run.record.get("plan", {}).get("mode") in ("hosts", "node", "join")
-    for url in (config.run.checkpoint_url, run.resume):
+    for url in dict.fromkeys((config.run.checkpoint_url, run.resume)):
         if url is None or not is_url(url) or (path is not None and local >= run.iteration and not may_be_old):
             continue
         try:
