@@ -61,13 +61,13 @@ class Range:
 
     def _words(self, are_finite: bool) -> Iterator[str]:
         if self.least > -math.inf:
-            yield f"at least {_show_number(self.least)}"
+            yield f"at least {_show_number(self.least, 6)}"
         if self.above > -math.inf:
-            yield f"more than {_show_number(self.above)}"
+            yield f"more than {_show_number(self.above, 6)}"
         if self.most < math.inf:
-            yield f"at most {_show_number(self.most)}"
+            yield f"at most {_show_number(self.most, 6)}"
         if self.below < math.inf:
-            yield f"less than {_show_number(self.below)}"
+            yield f"less than {_show_number(self.below, 6)}"
         if self.nonzero:
             yield "other than 0"
         if not are_finite:
@@ -264,8 +264,8 @@ def show(value: Any) -> str:
     return f"{kinds[kind]} {text}" if kind in kinds else text
 
 
-def _show_number(number: float) -> str:
-    return str(number) if isinstance(number, int) else f"{number:.15g}"
+def _show_number(number: float, digits: int = 15) -> str:
+    return str(number) if isinstance(number, int) else f"{number:.{digits}g}"
 
 
 def _is_plain(kind: Any, value: Any) -> bool:
