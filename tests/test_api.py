@@ -441,8 +441,8 @@ def test_hosts_of_a_job_have_devices_of_one_kind() -> None:
     request = resolve_training(make_train_config("Cartpole-Balance", num_envs=4), CPU)
     rank, *_ = request.plan.ranks
     plan = replace(request.plan, ranks=(replace(rank, device="cuda:1"),), backend="nccl")
-    both = [api._describe_for_others(request), api._describe_for_others(replace(request, plan=plan))]
-    difference = find_other_line(*both, "rank 0")
+    theirs, mine = (api._describe_for_others(each) for each in (request, replace(request, plan=plan)))
+    difference = find_other_line(theirs, mine, "rank 0")
     assert "ranks on the CPU, and --backend None" in str(difference)
     assert "ranks on GPUs, and --backend nccl" in str(difference)
 

@@ -296,25 +296,25 @@ def test_a_stop_before_the_start_and_hosts_that_wait() -> None:
 
 
 @pytest.mark.process
-def test_a_restart_does_without_a_log_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_restart_does_without_a_log_folder_that_cannot_be_made(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The first start does not: the folder is what was asked for."""
     (tmp_path / "file").touch()
     plan = make_plan(LaunchConfig(gpu_ids=None, max_restarts=1))
-    said: list[str] = []
     for restarts in (0, 1):
         payload = pickle_with_code((lambda context: context.restarts, ()))
         job = Job(plan=plan.with_restarts(restarts), payload=payload, preload=())
         environ = {"PYTHONPATH": os.pathsep.join(sys.path)}
         coordinator = Coordinator(plan, [open_handle("localhost", ssh_config_file=None, transport="ssh")])
-        coordinator._console.write = lambda _, data: said.append(data.decode())
         fields = {"environ": environ, "host": "localhost", "log_dir": str(tmp_path / "file" / "logs")}
         result = coordinator.run(lambda *_, fields=fields, job=job: (fields, pickle.dumps(job)))
         assert (result.failure is None) == (restarts == 1)
     assert result.value is not None
     assert pickle.loads(result.value) == 1
-    assert said == [
+    assert capfd.readouterr().err.splitlines() == [
         f"warning: host localhost: {tmp_path}/file/logs cannot be written (Not a directory); this start writes no log "
-        "files there\n"
+        "files there"
     ]
 
 
