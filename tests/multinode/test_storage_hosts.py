@@ -55,6 +55,22 @@ def test_rank_0_on_another_host_uploads(cluster: Cluster, tmp_path: Path) -> Non
         server.wait()
 
 
+def test_a_host_of_rank_0_that_lacks_the_run_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    zeta, alpha = cluster.nodes
+    assert start(zeta, tmp_path, PYTHON, *TRAIN, TASK, *FLAGS).finish(since=0.0).status == 0
+    (run,) = tmp_path.glob("logs/*/*")
+    flags = ["--hostnames", "alpha", "zeta", "--ssh-config-file", str(cluster.ssh_config)]
+    flags += ["--resume", str(run), "--max-iterations", "8", "--max-restarts", "1"]
+    alpha.run("mount", "-t", "tmpfs", "none", str(tmp_path / "logs"))
+    try:
+        outcome = start(zeta, tmp_path, PYTHON, *TRAIN, TASK, *FLAGS, *flags).finish(since=0.0)
+    finally:
+        alpha.run("umount", str(tmp_path / "logs"))
+    assert outcome.status == 2, outcome.stderr
+    assert f"{run}: the run has 4 iterations, and host alpha, where rank 0 is, has 0 of them" in outcome.stderr
+    assert (run / "model_4.pt").exists()
+
+
 def look(node: Node, folder: Path, environ: dict[str, str]) -> str:
     """What is in the storage, as a node sees it."""
     (folder / "there").mkdir()
