@@ -321,6 +321,22 @@ def test_the_heartbeat_of_a_function_comes_back_after_a_launch_in_it(how: Launch
     assert mjtrain.launch(nest, launch=how) == (0, "run", False)
 
 
+def test_what_ranks_agreed_on_in_a_launch_is_known_after_it() -> None:
+    """The outer rank reports a pause, and the faults that were injected."""
+
+    def agree(context: RankContext) -> None:
+        heartbeat.current.stop_agreed = heartbeat.current.paused = heartbeat.current.pause_requested = True
+        heartbeat.current.injected.append("fault")
+
+    def nest(context: RankContext) -> tuple[bool, bool, bool, list[str]]:
+        for inner in (agree, lambda context: None):
+            mjtrain.launch(inner, launch=CPU)
+        now = heartbeat.current
+        return now.stop_agreed, now.paused, now.pause_requested, now.injected
+
+    assert mjtrain.launch(nest, launch=CPU) == (True, True, True, ["fault"])
+
+
 def test_the_callers_thread_count_comes_back() -> None:
     before = torch.get_num_threads()
     mjtrain.launch(lambda context: None, launch=LaunchConfig(gpu_ids=None, num_threads=before + 1))

@@ -94,9 +94,9 @@ def preview_run(config: TrainConfig) -> FoundRun:
     """
     if _names_local_run(config):
         found = find_local_run(config)
-        if config.run.checkpoint_url is not None and local_folder(config.run.checkpoint_url) is not None:
-            _check_vacant(config, found.run_dir)
-        return found
+        if config.run.checkpoint_url is None or local_folder(config.run.checkpoint_url) is None:
+            return found
+        return replace(found, notices=(*found.notices, *_check_vacant(config, found.run_dir)))
     own = _find_own_checkpoint(config) if config.run.resume == "auto" else None
     stored, notices, url = 0, [], config.run.checkpoint_url
     with _naming_url(config):
@@ -216,8 +216,8 @@ def _check_vacant(config: TrainConfig, run_dir: Path | None = None) -> list[str]
     try:
         stored = find_stored_iteration(url)
         is_own = stored > 0 and run_dir is not None and _is_of_run(_read_stored_launch(url), run_dir)
-    except StorageRefusedError:
-        raise
+    except StorageRefusedError as error:
+        raise RequestError(f"--checkpoint-url {url}: {error}") from error
     except StorageError as error:
         return [f"--checkpoint-url {url}: not reached yet ({error}); uploads are tried all the same"]
     if stored and not is_own:
@@ -230,7 +230,7 @@ def _check_vacant(config: TrainConfig, run_dir: Path | None = None) -> list[str]
 
 
 def _read_stored_launch(url: str) -> dict[str, Any]:
-    """Return the params/launch.yaml that is stored below a URL; empty if there is none, or it cannot be read."""
+    """Return the params/launch.yaml that is stored below a URL; empty where it is missing or cannot be read."""
     found = Storage(url).read("params/launch.yaml")
     with contextlib.suppress(yaml.YAMLError):
         content = None if found is None else parse_yaml(found[0])

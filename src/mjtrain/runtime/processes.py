@@ -131,7 +131,7 @@ def _find_default_path() -> list[str]:
     """Return the `sys.path` of `sys.executable -P` without a PYTHONPATH; empty where that does not start."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-P", "-c", "import json, sys; print(json.dumps(sys.path))"]
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+    with contextlib.suppress(OSError, subprocess.CalledProcessError, ValueError, IndexError):
         output = subprocess.check_output(command, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return json.loads(output.splitlines()[-1])  # a sitecustomize may print
     return []

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import gymnasium
@@ -309,6 +309,19 @@ def test_what_makes_environments_must_take_the_arguments(kwargs: dict[str, Any],
 
     task = TaskConfig(env=VecEnvConfig(make=sized, kwargs=kwargs), agent=AgentConfig(), num_envs=3, max_iterations=1)
     with pytest.raises(RequestError, match=rf"^--env\.kwargs: .*sized: {words}$"):
+        mjtrain.train(task, launch=mjtrain.LaunchConfig(gpu_ids=None))
+
+
+def test_what_makes_environments_may_wrap_a_function_that_takes_less() -> None:
+    def narrow(num_envs: int) -> PointMass:
+        raise RequestError(f"{num_envs} were asked for")
+
+    @wraps(narrow)
+    def wide(num_envs: int, device: str, seed: int) -> PointMass:
+        return narrow(num_envs)
+
+    task = TaskConfig(env=VecEnvConfig(make=wide), agent=AgentConfig(), num_envs=3, max_iterations=1)
+    with pytest.raises(RequestError, match="were asked for"):
         mjtrain.train(task, launch=mjtrain.LaunchConfig(gpu_ids=None))
 
 

@@ -256,7 +256,8 @@ def await_readable(*files: "FileDescriptorLike", wait_s: float) -> list[int]:
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)
-    return [descriptor for descriptor, _ in poll.poll(1000 * wait_s)]
+    wait_ms = 1000 * min(max(wait_s, 0.0), 1e6)  # poll waits without end for less than 0, and takes 32 bits
+    return [descriptor for descriptor, _ in poll.poll(wait_ms)]
 
 
 class HostConnection:

@@ -39,7 +39,7 @@ class RankServer:
     is_here: bool
     loop: EventLoop
     listener: "Supervisor"
-    """What is told about them; with None as the state where the torchrunx agent is at the other end."""
+    """Hears what they send; the state is None where the torchrunx agent is at the other end."""
     states: dict[int, RankState] = field(default_factory=dict, init=False)
     """The ranks that have connected, by rank."""
     logs: dict[int, LogFile] = field(default_factory=dict, init=False)

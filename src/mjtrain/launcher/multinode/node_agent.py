@@ -127,7 +127,7 @@ def run_part(
 
 
 def _make_log_dir(connection: HostConnection, job: Job, host: str, log_dir: str | None) -> Path | None:
-    """Make this host's folder of log files; a restart does without where it cannot, as on a full disk."""
+    """Make this host's folder of log files; None at a restart where that fails, as on a full disk."""
     if log_dir is None:
         return None
     try:

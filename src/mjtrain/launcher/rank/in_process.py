@@ -100,7 +100,10 @@ def run_in_process(
         raise
     finally:
         stop.cancel()
-        before.stop_agreed = own.stop_agreed  # which a rank of torchrun looks at afterwards
+        before.stop_agreed |= own.stop_agreed  # which a rank of torchrun looks at afterwards
+        before.pause_requested |= own.pause_requested
+        before.paused |= own.paused
+        before.injected += own.injected
         heartbeat.current = before
     if own.stop_signal is not None:
         leave(own.stop_signal)

@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from types import CodeType
 from typing import Any, NoReturn
@@ -66,6 +67,8 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
         fn, args = pickle.loads(payload)
         if plan.master is None:
             store = FileStore(str(scratch / RENDEZVOUS_NAME), context.world_size)
+            # A group sets the timeout of its own store only, and NCCL's ranks wait for the first one in this one.
+            store.set_timeout(timedelta(seconds=plan.process_group_timeout_s))
         else:
             store = open_job_store(context, plan.master, plan.connect_timeout_s)
         with rank_scope(context, plan.backend, store, plan.process_group_timeout_s):

@@ -130,7 +130,8 @@ def _find_unfit_settings(config: TrainConfig) -> Iterator[str]:
     label = config.env.label
     if isinstance(config.env, VecEnvConfig):
         try:
-            inspect.signature(config.env.make).bind(**{"num_envs": 1, "device": "cpu", "seed": 0, **config.env.kwargs})
+            given = {"num_envs": 1, "device": "cpu", "seed": 0, **config.env.kwargs}
+            inspect.signature(config.env.make, follow_wrapped=False).bind(**given)
         except TypeError as error:
             yield f"--env.kwargs: {label}: {error}"
         except ValueError:  # a builtin may not tell its parameters
