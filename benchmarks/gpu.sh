@@ -160,7 +160,7 @@ part_video() {
     local drawing=${MUJOCO_GL:-egl}
     straight
     step video 900 env MUJOCO_GL="$drawing" "${python[@]}" -m mjtrain play "$(run_of straight)" --engine warp "${where[@]:0:2}" \
-        --num-envs 4 --video "$out/video.mp4" --video-length-s $length_s &&
+        --video "$out/video.mp4" --video-length-s $length_s &&
         say "By MUJOCO_GL=$drawing: video.mp4, $(stat -c %s "$out/video.mp4") bytes." ""
 }
 

@@ -131,7 +131,6 @@ def test_a_refused_run_leaves_no_folder(first_run: Path, tmp_path: Path, options
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.process
 def table(env: Env, *, values: tuple[float, ...]) -> torch.Tensor:
     """A reward by a table that is too large for params/env.yaml."""
     return torch.full((env.num_envs,), values[0])
@@ -149,6 +148,7 @@ def test_settings_that_no_reader_would_take_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "logs").exists()
 
 
+@pytest.mark.process
 def test_a_run_that_two_processes_refuse_leaves_no_folder(run_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="joint knee"):
         train(tmp_path, TWO, env=env_without("knee"))

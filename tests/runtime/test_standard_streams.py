@@ -64,7 +64,7 @@ def test_the_output_of_ranks_waits_for_a_slow_reader() -> None:
 
 
 def test_a_line_that_standard_error_does_not_take_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a process that must end waits for whoever holds the output back."""
+    """Otherwise a process that must end waits for anyone who holds the output back."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     with contextlib.suppress(BlockingIOError):

@@ -138,7 +138,7 @@ AtLeast0 = Annotated[float, AT_LEAST_0]
 Fraction = Annotated[float, FRACTION]
 Time = Annotated[float, TIME]
 Duration = Annotated[float, DURATION]
-ClipLength = Annotated[float, Range(above=0, most=3600)]
+ClipLength = Annotated[float, Range(above=0, most=86_400)]
 """Of a video, in s; its frames are kept in memory until it is drawn."""
 
 Offsets = Annotated[tuple[float, float], FINITE]

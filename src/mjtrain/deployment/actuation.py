@@ -81,8 +81,8 @@ class Actuation:
     def stand(self, begin: Readings, progress: float) -> dict[str, Drive]:
         """Return drives on the straight way from where the joints were to the home pose.
 
-        Actuators without a stiffness brake: they have no position to go to. Those without a formula get the controls of
-        action 0. Progress is from 0 to 1.
+        Actuators without a stiffness brake: they have no position to go to. Actuators without a formula get the
+        controls of action 0. Progress is from 0 to 1.
         """
         self.reset()
         drives = self.drives()
@@ -102,7 +102,7 @@ class Actuation:
     def torques(self, readings: Readings) -> dict[str, tuple[float, float | None]]:
         """Return the torque that each actuator with gains would give without a bound, and the bound, by actuator.
 
-        Those are left out of whose joint the robot does not report position or velocity.
+        Actuators of joints whose position or velocity the robot does not report are left out.
         """
         found: dict[str, tuple[float, float | None]] = {}
         for name, drive in self.drives().items():

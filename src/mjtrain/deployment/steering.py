@@ -202,10 +202,10 @@ class Commands:
             self.wanted[name] = np.array(values[at : at + size], dtype=float)
             at += size
             if "quaternion" in (self._described[name].get("columns") or [""])[-1]:
-                length = float(np.linalg.norm(self._wanted[name][-4:]))
+                length = float(np.linalg.norm(self.wanted[name][-4:]))
                 if not 0 < length < np.inf:
                     raise RequestError(f"{flag}: the quaternion of {name} has length {length:g}; give one of length 1")
-                self._wanted[name][-4:] /= length
+                self.wanted[name][-4:] /= length
         self.current: Named = {}
         """What the policy sees."""
         self.ages: dict[str, int] = {}

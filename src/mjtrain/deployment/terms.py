@@ -45,7 +45,7 @@ class Scene:
     """Control periods since the policy began."""
 
     wanted: Named = field(default_factory=dict)
-    """Commands before it was limited how fast they change; only errors read them."""
+    """Commands as they were asked for, before the limit on how fast they change. Only errors read them."""
 
     def joints(self, patterns: Iterable[str]) -> list[str]:
         """Return the hinges and slides that expressions match, in the order of the model."""
@@ -256,7 +256,7 @@ ERRORS: dict[str, Term] = {
     f"mjtrain.mdp.{name}": error
     for name, error in {
         "velocity:lin_vel_xy_error": lambda scene, params: (
-            scene.wanted[params["command"]][:2] - scene.sensor(params["sensor"])[:2]
+            _read(scene.wanted, params["command"], "command")[:2] - scene.sensor(params["sensor"])[:2]
         ),
         "velocity:ang_vel_z_error": lambda scene, params: scene.command(params)[2] - scene.sensor(params["sensor"])[2],
         "objects:distance": _position_error,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from mjtrain.config import EnvConfig, GeomConfig, RobotConfig
+from mjtrain.config import EnvConfig, GeomConfig
 from mjtrain.config.limits import find_type_problems, show
 from mjtrain.runtime.errors import RequestError, refuse, spaced
 
@@ -145,7 +145,7 @@ def find_unfit_names(config: EnvConfig) -> Iterator[str]:
     groups = (("actions", config.actions), ("observations", config.observations), *_list_groups(config))
     for group, terms in groups:
         for name in terms:
-            if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
+            if not re.fullmatch(r"[\w.-]+", name):
                 yield f"--env.{group}: the name {name!r} is not valid; use letters, digits and _, as in left_foot"
 
 
@@ -159,8 +159,6 @@ def _find_wrong_settings(config: EnvConfig) -> Iterator[str]:
             yield f"--env.actions.{name}.clip {spaced(term.clip)}: every action is the same; give two bounds"
         if term.base is not None and (term.relative or term.from_home or term.offset):
             yield f"--env.actions.{name}.base: replaces the offset, so relative, from-home and offset must be off"
-        if term.base is None and term.base_params:
-            yield f"--env.actions.{name}.base-params: need base, the function that takes them"
     for name, term in config.curriculum.items():
         (first, last), (low, high) = term.initial, term.bounds
         if not low <= first <= last <= high:
@@ -171,11 +169,14 @@ def _find_wrong_settings(config: EnvConfig) -> Iterator[str]:
                 f"--env.commands.{name}.resample-on {term.resample_on}: with before_reset a command is drawn only "
                 "where an episode begins; leave one of them out"
             )
-    yield from _find_idle_robot_settings(config.robot)
 
 
-def _find_idle_robot_settings(robot: RobotConfig) -> Iterator[str]:
-    """Yield settings of the robot that change nothing or contradict each other."""
+def find_idle_settings(config: EnvConfig) -> Iterator[str]:
+    """Yield settings of actions and of the robot that have no effect."""
+    for name, term in config.actions.items():
+        if term.base is None and term.base_params:
+            yield f"--env.actions.{name}.base-params: need base, the function that takes them"
+    robot = config.robot
     for name in robot.options.disable:
         if name in robot.options.enable:
             yield f"--env.robot.options.disable {name}: is in enable too; leave it out of one of them"
@@ -183,10 +184,8 @@ def _find_idle_robot_settings(robot: RobotConfig) -> Iterator[str]:
         flag, changes = f"--env.robot.geoms.{name}", dataclasses.replace(geoms, geoms=(), bodies=())
         if changes == GeomConfig():
             yield f"{flag}: changes nothing; give what the geoms get, such as collision or friction"
-        for bits in ("contype", "conaffinity"):
-            value = getattr(geoms, bits)
-            if None not in (value, geoms.collision) and bool(value) != geoms.collision:
-                yield f"{flag}.{bits} {value}: contradicts collision {geoms.collision}; leave one of them out"
+        if None not in (geoms.collision, geoms.contype, geoms.conaffinity):
+            yield f"{flag}.collision {geoms.collision}: contype and conaffinity replace it; leave it out"
     for name, actuators in robot.actuators.items():
         if not actuators.joints:
             yield f"--env.robot.actuators.{name}.joints: is empty; give expressions over the joints that it drives"

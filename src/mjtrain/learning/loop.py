@@ -278,11 +278,12 @@ class TrainingLoop:
 
     def _read_networks(self, path: Path) -> dict[str, Any]:
         """Return the content of a file of which only rank 0's host may have a copy; every rank must call it."""
-        mine = io.BytesIO()
-        if self._context.is_main:
-            torch.save(read_networks(path, "cpu"), mine)
-        data = self._algorithm.collectives.broadcast_bytes(mine.getvalue(), self._context)
-        content = parse_checkpoint(data, path, "cpu")
+        content = read_networks(path, "cpu") if self._context.is_main else {}
+        if self._context.is_distributed:
+            content.pop("ranks", None)  # memories of an earlier training, which may be large
+            torch.save(content, mine := io.BytesIO())
+            data = self._algorithm.collectives.broadcast_bytes(mine.getvalue(), self._context)
+            content = parse_checkpoint(data, path, "cpu")
         check_recorded_learner(content, path, self.learner)
         return content
 

@@ -72,8 +72,6 @@ def read_motion(path: str | Path, skeleton: Skeleton | None = None, *, fps: floa
     """
     path = Path(path)
     try:
-        if fps is not None and path.suffix != ".csv":
-            raise RequestError(f"says its frame rate, so --input-fps {fps:g} has no effect; leave it out")
         if path.suffix == ".npz":
             motion = _read_npz(path, skeleton)
         elif path.suffix == ".csv":
@@ -84,6 +82,8 @@ def read_motion(path: str | Path, skeleton: Skeleton | None = None, *, fps: floa
             raise FileNotFoundError
         else:
             raise RequestError("is not a motion; give a file that ends in .npz, .csv, .json or .txt")
+        if fps is not None and path.suffix != ".csv":
+            raise RequestError(f"says its frame rate, so --input-fps {fps:g} has no effect; leave it out")
         if skeleton is not None:
             skeleton.check_joints(motion)
     except FileNotFoundError:

@@ -155,7 +155,7 @@ def test_what_cannot_be_played_is_one_line(
         ),
         (f"Cartpole-Balance {logs} --html a.html --html-episodes {2**31}", f"at most {2**31 - 1}"),
         (f"Cartpole-Balance {logs} --html a.html --html-length-s 1e300", "--html-length-s 1e+300: must be more than 0"),
-        (f"Cartpole-Balance {logs} --video a.mp4 --video-length-s 1e9", "more than 0 and at most 3600"),
+        (f"Cartpole-Balance {logs} --video a.mp4 --video-length-s 1e9", "more than 0 and at most 86400"),
         (f"Cartpole-Balance {logs} --gpu-ids 0 1", "--gpu-ids 0 1: play uses one GPU"),
         (f"Cartpole-Balance {logs} --num-env 3", "unknown flag --num-env 3"),
         (f"Cartpole-Balance {logs} --env.rewards.uprigt.weight 2", "did you mean --env.rewards.upright.weight"),

@@ -79,8 +79,6 @@ def test_waiting_in_a_rollout_is_not_collecting() -> None:
     """Each env step sums over ranks, so rank 0 waits for rank 1 twelve times."""
     row = mjtrain.launch(_train_with_a_slow_rank_1, launch=replace(ONE, num_workers=2))
     assert row["slowest_rank"] == 1
-    busy_s = row["busy_time_by_rank_s"]
-    assert busy_s[1] - busy_s[0] > 0.6
     assert row["wait_time_max_s"] > 0.6
 
 

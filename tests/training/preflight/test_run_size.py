@@ -185,7 +185,7 @@ def test_an_advantage_is_normalised_among_others(per_mini_batch: bool) -> None:
         ({"keep_checkpoints": 0}, "--keep-checkpoints 0: must be at least 1"),
         ({"checkpoint_flush_s": float("nan")}, "--checkpoint-flush-s nan: must be at least 0 and at most 1e"),
         ({"checkpoint_flush_s": 1e300}, r"--checkpoint-flush-s 1e\+300: must be at least 0 and at most 1e\+09"),
-        ({"video_length_s": 1e300}, r"--video-length-s 1e\+300: must be more than 0 and at most 3600"),
+        ({"video_length_s": 1e300}, r"--video-length-s 1e\+300: must be more than 0 and at most 86400"),
         ({"engine": "Native"}, "--engine Native: choose from"),
     ],
 )

@@ -9,6 +9,7 @@ import mujoco
 import pytest
 import torch
 
+from mjtrain.api import make_train_config
 from mjtrain.config import (
     ActuatorConfig,
     AgentConfig,
@@ -17,6 +18,7 @@ from mjtrain.config import (
     EnvConfig,
     GeomConfig,
     KeyframeConfig,
+    LaunchConfig,
     LightConfig,
     ModelConfig,
     MountedCameraConfig,
@@ -53,6 +55,7 @@ from mjtrain.mdp import (
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import robot_only
 from mjtrain.sim.robots.plausibility import Plausibility, Starts
+from mjtrain.training.preflight.config_check import check_config
 from mjtrain.training.preflight.dry_step import check_task
 from support.scenes import HANGING
 
@@ -937,6 +940,9 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
         ),
         r"clip 1\.0 1\.0: every action is the same",
     ),
+}
+
+IDLE: dict[str, tuple[EnvConfig, Change, str]] = {
     "parameters of a base that is not there": (
         ARM,
         acts(base_params={"share": 0.0}),
@@ -952,15 +958,10 @@ OUT_OF_RANGE: dict[str, tuple[EnvConfig, Change, str]] = {
         robot(geoms={"feet": GeomConfig(geoms=(".*_foot",))}),
         r"--env\.robot\.geoms\.feet: changes nothing; give what the geoms get",
     ),
-    "geoms that collide and do not": (
+    "a collision that other fields replace": (
         WALKER,
-        robot(geoms={"feet": GeomConfig(geoms=(".*_foot",), collision=True, contype=0)}),
-        r"--env\.robot\.geoms\.feet\.contype 0: contradicts collision True; leave one of them out",
-    ),
-    "geoms that do not collide and do": (
-        WALKER,
-        robot(geoms={"feet": GeomConfig(geoms=(".*_foot",), collision=False, conaffinity=2)}),
-        r"--env\.robot\.geoms\.feet\.conaffinity 2: contradicts collision False; leave one of them out",
+        robot(geoms={"feet": GeomConfig(geoms=(".*_foot",), collision=True, contype=2, conaffinity=0)}),
+        r"--env\.robot\.geoms\.feet\.collision True: contype and conaffinity replace it; leave it out",
     ),
     "a camera that turns to a body and is fixed": (
         WALKER,
@@ -1001,6 +1002,18 @@ AGENTS: dict[str, AgentConfig] = {
         actor=ModelConfig(distribution_cfg=DistributionConfig(init_std=-0.8))
     ),
 }
+
+
+@pytest.mark.parametrize("what", IDLE)
+def test_settings_without_effect_are_refused_unless_a_run_has_trained_with_them(what: str) -> None:
+    env, change, words = IDLE[what]
+    config = make_train_config("Cartpole-Balance")
+    group = next(iter(env.observations))
+    agent = replace(config.agent, obs_groups={"actor": (group,), "critic": (group,)})
+    config = replace(config, env=change(env), agent=agent)
+    with pytest.raises(RequestError, match=words):
+        check_config(config, LaunchConfig())
+    check_config(replace(config, run=replace(config.run, resume="logs/run")), LaunchConfig())
 
 
 @pytest.mark.parametrize("what", WRONG)

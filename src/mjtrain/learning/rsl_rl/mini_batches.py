@@ -27,8 +27,10 @@ def yield_mini_batches(storage: RolloutStorage, num_mini_batches: int, num_epoch
     if any(values.ndim > 3 for values in storage.observations.values()):
         yield from generate(num_mini_batches, num_epochs)
         return
-    for batch in list(generate(num_mini_batches, 1)) * num_epochs:
-        yield copy.copy(batch)  # in which an update replaces fields
+    for picked in list(generate(num_mini_batches, 1)) * num_epochs:
+        batch: Any = copy.copy(picked)  # in which an update may replace fields and groups
+        batch.observations = picked.observations.copy()
+        yield batch
 
 
 def make_fast(optimizer: torch.optim.Optimizer, *networks: nn.Module) -> torch.optim.Optimizer:

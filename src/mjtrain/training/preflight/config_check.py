@@ -17,7 +17,7 @@ from mjtrain.config import (
     VecEnvConfig,
 )
 from mjtrain.config.limits import AT_LEAST_1, find_option_problems, find_type_problems, show
-from mjtrain.env.term_check import find_empty_parts, find_term_problems, find_unfit_names
+from mjtrain.env.term_check import find_empty_parts, find_idle_settings, find_term_problems, find_unfit_names
 from mjtrain.launcher.faults import PLACES, Fault
 from mjtrain.runs.resume import is_resumed
 from mjtrain.runs.storage.store import hide_query
@@ -77,15 +77,15 @@ def check_config(config: TrainConfig, launch: LaunchConfig) -> None:
         problems += [f"--load {load}: cannot be combined with --resume, which brings its own weights"]
     refuse([*problems, *_find_unused_critic(config)])
     if own is not None:
-        names = [*find_empty_parts(own), *_find_unfit_names(config, own), *_find_unnamed_groups(config.agent)]
+        names = [*find_empty_parts(own), *_find_unfit_parts(config, own), *_find_unnamed_groups(config.agent)]
         refuse([*names, *find_missing_groups(own.observations, config.agent)])
     refuse([*_find_unfit_networks(config.agent), *_find_missing_controller(config)])
     refuse(_find_symmetry_problems(config.agent))
 
 
-def _find_unfit_names(config: TrainConfig, env: EnvConfig) -> list[str]:
-    """Return the names that are not valid, except those of a run that is resumed, which was trained with them."""
-    found = list(find_unfit_names(env))
+def _find_unfit_parts(config: TrainConfig, env: EnvConfig) -> list[str]:
+    """Return invalid names and idle settings, except those of a run that is resumed, which was trained with them."""
+    found = [*find_unfit_names(env), *find_idle_settings(env)]
     return [] if found and is_resumed(config) else found
 
 
