@@ -297,8 +297,11 @@ def _find_own(config: TrainConfig) -> FoundRun:
 
 
 def _find_own_checkpoint(config: TrainConfig) -> Path | None:
-    """Find the newest valid checkpoint of the runs that commands with this URL and run name have started here."""
-    search = RunSearch.for_training(config)
+    """Find the newest valid checkpoint of the runs that commands with this URL and run name have started here.
+
+    One of the config's learner counts before newer ones of others, which are refused by what resumes them.
+    """
+    search, of_others = RunSearch.for_training(config), None
     for run_dir in find_runs(search):
         if run_dir.parent != search.folder:
             continue  # --agent.experiment-name is part of a command
@@ -308,9 +311,17 @@ def _find_own_checkpoint(config: TrainConfig) -> Path | None:
             commands.pop()  # resumed by hand, without flags, which are those of every other command
         if {name: getattr(config.run, name) for name in _FINDING} in commands:
             checkpoint, _ = find_valid_checkpoint(run_dir)
-            if checkpoint is not None:
+            if checkpoint is not None and is_of_learner(run_dir, config.learner.name):
                 return checkpoint
-    return None
+            of_others = of_others or checkpoint
+    return of_others
+
+
+def is_of_learner(run_dir: Path, name: str) -> bool:
+    """Return whether a run recorded this learner; where its record is damaged, it did not."""
+    with contextlib.suppress(ValueError):  # which RequestError is too
+        return read_learner(run_dir).name == name
+    return False
 
 
 def _finding_flags(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mjtrain.config import DEFAULT_LEARNER, AgentConfig, EnvConfig, ImitationConfig, TrainConfig, to_plain
+from mjtrain.config import DEFAULT_LEARNER, AgentConfig, EnvConfig, ImitationConfig, RunConfig, TrainConfig, to_plain
 from mjtrain.env.catalog import load_task, resolve_task_name
 from mjtrain.runs.bundle import WEIGHTS
 from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained, is_place, open_bundle
 from mjtrain.runs.checkpoint import find_valid_checkpoint, hold_checkpoint, require_checkpoint
 from mjtrain.runs.history import RunSearch, find_runs, summarise_run
 from mjtrain.runs.motion_places import name_place
-from mjtrain.runs.resume import find_resumed_here
+from mjtrain.runs.resume import find_resumed_here, is_of_learner
 from mjtrain.runs.run_dir import load_params, parse_agent, read_learner, read_params, read_recorded
 from mjtrain.runs.storage.store import hide_query
 from mjtrain.runs.trained_run import is_run
@@ -109,7 +109,7 @@ def name_teacher(config: TrainConfig, tool: str) -> list[str]:
 
 
 def missing_teacher_error(task: str, log_root: str, who: str) -> RequestError:
-    """Return the error of what does not train the missing teacher of a student."""
+    """Return the error for a student whose teacher is missing, where `who` does not train the teacher."""
     other = f", or give --teacher {PRETRAINED}" if has_pretrained(task) else ""
     return RequestError(
         f"--teacher {AUTO}: no run of {task} below {log_root} is finished, and {who} does not train it; "
@@ -118,11 +118,11 @@ def missing_teacher_error(task: str, log_root: str, who: str) -> RequestError:
 
 
 def find_teacher_to_resume(task: str, log_root: str) -> str | None:
-    """Return what the training of a teacher resumes: the newest run of RSL-RL, where auto may find others."""
-    search = RunSearch.for_task(resolve_task_name(task), log_root)
-    begun = [run_dir for run_dir in find_runs(search) if find_valid_checkpoint(run_dir)[0] is not None]
-    ours = [run_dir for run_dir in begun if read_learner(run_dir).name == DEFAULT_LEARNER]
-    return AUTO if ours == begun else next(map(str, ours), None)
+    """Return what the training of a teacher resumes: auto, or None where auto finds runs of other learners only."""
+    defaults, run = load_task(task), RunConfig(log_root=log_root, resume=AUTO)
+    name, env, agent = resolve_task_name(task), defaults.env, defaults.agent
+    found = find_resumed_here(TrainConfig(task=name, env=env, agent=agent, run=run, task_name=defaults.name))
+    return AUTO if found is None or is_of_learner(found, DEFAULT_LEARNER) else None
 
 
 def _find_finished_run(task: str, log_root: str) -> Path | None:
@@ -136,10 +136,10 @@ def _find_finished_run(task: str, log_root: str) -> Path | None:
 def _can_teach(run_dir: Path) -> bool:
     """Whether a run is finished, has a valid checkpoint and was learned with RSL-RL."""
     try:
-        is_done = summarise_run(run_dir).state == "done" and read_learner(run_dir).name == DEFAULT_LEARNER
+        is_done = summarise_run(run_dir).state == "done"
     except ValueError:  # its record is damaged, which RequestError is too
         return False
-    return is_done and find_valid_checkpoint(run_dir)[0] is not None
+    return is_done and is_of_learner(run_dir, DEFAULT_LEARNER) and find_valid_checkpoint(run_dir)[0] is not None
 
 
 def _with_untrained_teacher(config: TrainConfig, algorithm: ImitationConfig) -> TrainConfig:

@@ -20,7 +20,7 @@ from mjtrain.runs.bundle import WEIGHTS, read_networks
 from mjtrain.runs.bundle_places import open_bundle
 from mjtrain.runs.history import summarise_run
 from mjtrain.runs.run_dir import load_params
-from mjtrain.runs.teacher import resolve_teacher
+from mjtrain.runs.teacher import find_teacher_to_resume, resolve_teacher
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.request import resolve_training
@@ -297,6 +297,29 @@ def test_a_teacher_is_trained_although_the_newest_run_of_its_task_is_of_another_
     learned = mjtrain.train("Cartpole-Balance", env=config.env, agent=config.agent, max_iterations=1, **options).run_dir
     assert load_params(learned, "agent")["algorithm"]["teacher_run"] == str(begun / "model_2.pt")
     assert {path.parent for path in (tmp_path / "logs").glob("*/*/params")} == {begun, other, learned}
+    sys.modules.pop("teaching", None)
+
+
+def test_a_teacher_resumes_what_auto_finds_among_the_runs_of_its_learner(tmp_path: Path) -> None:
+    """Neither a run with a name, nor one of another learner; a run with all its iterations is accepted."""
+    file, logs = tmp_path / "teaching.py", str(tmp_path / "logs")
+    file.write_text(TASK_FILE)
+    options: dict[str, Any] = {"num_envs": 8, "log_root": logs, "logger": "none", "launch": ALONE}
+    task = f"{file}:make_task"
+    mjtrain.train(task, run_name="probe", **options)
+    assert find_teacher_to_resume(task, logs) == "auto"
+    other = mjtrain.train(task, learner="skrl", **options).run_dir
+    assert find_teacher_to_resume(task, logs) is None
+    (other / "params" / "learner.yaml").write_text("name: [")
+    assert find_teacher_to_resume(task, logs) is None
+    (other / "params" / "learner.yaml").write_text("name: skrl\n")
+    own = mjtrain.train(task, **options).run_dir
+    newest = mjtrain.train(task, learner="skrl", **options).run_dir
+    for text in ("name: skrl\n", "name: ["):
+        (newest / "params" / "learner.yaml").write_text(text)
+        resume = find_teacher_to_resume(task, logs)
+        assert resume == "auto"
+        assert mjtrain.train(task, resume=resume, **options).run_dir == own
     sys.modules.pop("teaching", None)
 
 
