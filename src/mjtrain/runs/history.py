@@ -148,7 +148,7 @@ def find_start(run_dir: Path) -> float | None:
 
 
 def list_records(run_dir: Path) -> list[dict[str, Any]]:
-    """Return what comes before the first mapping in the params/launch.yaml of each start of a run."""
+    """Return the values at the beginning of the params/launch.yaml of each start of a run, up to its first mapping."""
     params = run_dir / "params"
     return [_read_head(file) for file in (params / "launch.yaml", *params.glob("previous/*/launch.yaml"))]
 
