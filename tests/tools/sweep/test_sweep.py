@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
+import mjtrain
+from mjtrain.runs.run_dir import load_params
+from mjtrain.tools.sweep.run_sweep import run_sweep
 from support import commands
 from support.jobs import BIN, Job
 from support.machine import read_proc, wait_until
+from support.students import write_student_task
+from support.sweep_plans import plan_sweep
 
 TASK = f"{Path(__file__).parent / 'task.py'}:make"
 MODE = "env.curriculum.quality.params.mode"
@@ -276,3 +281,17 @@ def test_two_processes_share_a_sweep_and_one_is_killed(tmp_path: Path) -> None:
     for trial in summary["trials"]:
         (run,) = trial["runs"]
         assert read_iterations(folder / run) == list(range(1, 41))
+
+
+def test_new_trials_learn_from_the_teacher_of_those_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer run of it has finished when the sweep is started again."""
+    monkeypatch.chdir(tmp_path)
+    student, teacher = write_student_task(tmp_path)
+    launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
+    first, _ = mjtrain.train(teacher, launch=launch, logger="none").run_dir, run_sweep(plan_sweep(student))
+    newer = mjtrain.train(teacher, launch=launch, logger="none").run_dir
+    plan = plan_sweep(student, trials=2)
+    assert plan.teacher == str(newer)
+    assert [trial.state for trial in run_sweep(plan)] == ["complete", "complete"]
+    taught = [load_params(path, "agent")["algorithm"]["teacher_run"] for path in plan.log_root.glob("*/*_trial_*")]
+    assert taught == [str(first / "model_1.pt")] * 2

@@ -1,7 +1,9 @@
 """Which cores and GPUs the trials of a sweep use."""
 
 import re
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,11 @@ import pytest
 import mjtrain
 from mjtrain.cli.train import read_command
 from mjtrain.runtime.errors import RequestError
-from mjtrain.tools.sweep.plan import Slot, resolve_slots, resolve_sweep
-from mjtrain.tools.sweep.space import parse_space
+from mjtrain.tools.sweep.plan import JOURNAL, Slot, SweepPlan, resolve_slots
+from mjtrain.tools.sweep.study import Study
 from mjtrain.training.request import resolve_training
 from support.students import write_student_task
-from support.sweep_plans import make_options, make_plan
+from support.sweep_plans import make_options, make_plan, plan_sweep
 
 
 def resolve(cores: Sequence[int] = range(4), gpus: Sequence[str] = (), **options: Any) -> tuple[Slot, ...]:
@@ -74,22 +76,66 @@ def test_the_best_command_trains_on_the_gpus_of_a_trial(tmp_path: Path, gpus: tu
     assert plan.best_command({}) == f"train X{flags}"
 
 
+def train_teacher(teacher: str) -> Path:
+    return mjtrain.train(teacher, launch=mjtrain.LaunchConfig(gpu_ids=None, num_threads=1), logger="none").run_dir
+
+
+def teacher_of(plan: SweepPlan, **params: Any) -> str:
+    trial = read_command(plan.train_arguments(params, 0, "trial"))[:2]
+    return getattr(resolve_training(*trial).config.agent.algorithm, "teacher_run", "")
+
+
+@pytest.mark.parametrize("flag", ["teacher", "agent.algorithm.teacher-run"])
+def test_a_trial_may_name_its_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    student, teacher = write_student_task(tmp_path)
+    named, found = train_teacher(teacher), train_teacher(teacher)
+    plan = plan_sweep(student, (flag, "choice", "auto", str(named)))
+    assert teacher_of(plan, **{flag: "auto"}) == str(found / "model_1.pt")
+    assert teacher_of(plan, **{flag: str(named)}) == str(named / "model_1.pt")
+    if flag != "teacher":
+        plan = plan_sweep(student, (flag, "choice", "auto", str(named)), flags=("--teacher", "auto"))
+        assert teacher_of(plan, **{flag: str(named)}) == str(found / "model_1.pt"), "--teacher counts"
+
+
+def test_trials_that_look_for_different_teachers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    student, teacher = write_student_task(tmp_path)
+    (tmp_path / "others.py").write_text((tmp_path / "students.py").read_text())
+    other = f"{tmp_path}/others.py:make_teacher"
+    needed = " and ".join(f"--teacher {run_dir}" for run_dir in sorted(map(str, map(train_teacher, (teacher, other)))))
+    with pytest.raises(RequestError, match=f"^--param: trials need {re.escape(needed)}, and a sweep finds one for all"):
+        plan_sweep(student, ("agent.algorithm.teacher-task", "choice", teacher, other))
+
+
+def test_a_sweep_that_is_started_again_keeps_its_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep of a version that recorded no teacher takes the present one, and keeps that."""
+    monkeypatch.chdir(tmp_path)
+    student, teacher = write_student_task(tmp_path)
+    first = train_teacher(teacher)
+    plan = plan_sweep(student)
+    plan.folder.mkdir(parents=True)
+    Study(plan)
+    newer = train_teacher(teacher)
+    plan = plan_sweep(student)
+    assert plan.teacher == str(newer)
+    assert Study(plan).plan.teacher == str(first)
+    journal = plan.folder / JOURNAL
+    shutil.rmtree(plan.folder)
+    plan.folder.mkdir()
+    Study(replace(plan, teacher=None))
+    assert "--teacher" not in journal.read_text()
+    assert Study(plan).plan.teacher == str(newer)
+    assert Study(replace(plan, teacher=str(first))).plan.teacher == str(newer)
+
+
 def test_all_trials_learn_from_one_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials write below the sweep's folder, where no teacher is."""
     monkeypatch.chdir(tmp_path)
     student, teacher = write_student_task(tmp_path)
-
-    def resolve_teacher_of(*flags: str) -> str:
-        searched = parse_space([("max-iterations", "choice", "2", "3")])
-        request = make_options(task=student, parameters=searched, trials=1, gpus_per_trial=0, train_flags=flags)
-        plan = resolve_sweep(request, lambda words: read_command(words)[:2])
-        trial = read_command(plan.train_arguments({searched[0].name: "3"}, 0, "trial"))[:2]
-        return getattr(resolve_training(*trial).config.agent.algorithm, "teacher_run", "")
-
     words = f"--teacher auto: no run of {teacher} below logs is finished, and a sweep does not train it; run `mjtrain "
     with pytest.raises(RequestError, match=f"^{re.escape(words)}train {re.escape(teacher)}` first$"):
-        resolve_teacher_of()
-    launch = mjtrain.LaunchConfig(gpu_ids=None, num_threads=1)
-    run_dir = mjtrain.train(teacher, launch=launch, logger="none").run_dir
+        plan_sweep(student)
+    run_dir = train_teacher(teacher)
     for flags in ((), ("--teacher", "auto")):
-        assert resolve_teacher_of(*flags) == str(run_dir / "model_1.pt")
+        assert teacher_of(plan_sweep(student, flags=flags), **{"max-iterations": "3"}) == str(run_dir / "model_1.pt")

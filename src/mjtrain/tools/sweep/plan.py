@@ -15,7 +15,7 @@ from mjtrain.config.limits import find_option_problems
 from mjtrain.env.catalog import folder_name
 from mjtrain.launcher.planning.placement import visible_gpus
 from mjtrain.runs.storage.store import hide_query
-from mjtrain.runs.teacher import name_teacher
+from mjtrain.runs.teacher import AUTO, name_teacher
 from mjtrain.runtime.errors import RequestError, count, refuse
 from mjtrain.runtime.machine import available_memory, count_cores, count_gpus, format_bytes
 from mjtrain.runtime.rank import check_seed
@@ -49,6 +49,7 @@ MAX_JOBS_ON_CPU = 8  # without GPUs, unless the user chooses: a search learns li
 # What W&B calls samplers, and kinds of parameters.
 _WANDB_METHODS = {"tpe": "bayes", "random": "random", "grid": "grid"}
 _WANDB_DISTRIBUTIONS = {"log": "log_uniform_values", "uniform": "uniform", "int": "int_uniform"}
+_TEACHER_FLAGS = ("teacher", "agent.algorithm.teacher-run")  # the first one counts if both are given
 SEED_STEP = 1000  # difference between the seeds of a trial's runs; ranks use those in between
 
 
@@ -83,6 +84,7 @@ class SweepPlan:
     start_timeout_s: float  # until the first iteration of a run
     stop_grace_s: float
     added_flags: tuple[str, ...]  # flags of `train` for the metric and the folder, alike for all trials
+    teacher: str | None = None  # run of the trials that would look for one, which is not below the sweep's folder
     seed: int  # of the first run of each trial, and of the suggestions
     num_reports: int  # how often a run reports the metric
 
@@ -106,14 +108,14 @@ class SweepPlan:
             "--direction": self.direction,
             "--seeds-per-trial": options.seeds_per_trial,
             "flags of train": list(options.train_flags),
-            **({"--teacher": self.added_flags[-1]} if "--teacher" in self.added_flags else {}),
         }
 
     def train_arguments(self, params: dict[str, Any], seed_index: int, run_name: str) -> list[str]:
         """Return the arguments of `train` for a run of a trial."""
         own = ["--seed", str(self.seed + SEED_STEP * seed_index), "--log-root", str(self.log_root)]
         own += ["--run-name", run_name, "--resume", "auto", *_gpu_flags(self.slots[0])]
-        return [*self._shared_arguments(params), *self.added_flags, *own]
+        teacher = [] if self.teacher is None or _names_teacher(self.options, params) else ["--teacher", self.teacher]
+        return [*self._shared_arguments(params), *self.added_flags, *teacher, *own]
 
     def best_command(self, params: dict[str, Any]) -> str:
         """Return a command line that trains with the settings of a trial."""
@@ -136,9 +138,11 @@ def resolve_sweep(options: SweepRequest, read: ReadTrain) -> SweepPlan:
     slots = resolve_slots(options, _choose_cores(), gpus)
     fixed, device = [options.task, *options.train_flags], _gpu_flags(slots[0])
     read(fixed)  # an error there is not the fault of a parameter
-    words = [to_words(options.parameters, corner) for corner in list_corners(options.parameters)]
-    corners = [read([*fixed, *corner, *device]) for corner in words]
-    teacher = name_teacher(corners[0][0], "a sweep")
+    trials = list_corners(options.parameters)
+    corners = [read([*fixed, *to_words(options.parameters, trial), *device]) for trial in trials]
+    teacher = _find_teacher(
+        [config for trial, (config, _) in zip(trials, corners, strict=True) if not _names_teacher(options, trial)]
+    )
     requests = [resolve_training(*corner) for corner in corners[:2]]
     config, launch = requests[0].config, requests[0].launch
     check_seed("--seed", launch.seed, SEED_STEP * options.seeds_per_trial)
@@ -152,7 +156,8 @@ def resolve_sweep(options: SweepRequest, read: ReadTrain) -> SweepPlan:
         folder=Path(options.sweep_dir or Path("sweeps") / folder_name(options.task)).absolute(),
         metric=metric,
         direction=options.direction or ("minimize" if is_smaller_better(metric) else "maximize"),
-        added_flags=(*added, *teacher),
+        added_flags=tuple(added),
+        teacher=teacher,
         slots=slots,
         max_iterations=max_iterations,
         min_iterations=_find_min_iterations(options, max_iterations),
@@ -161,6 +166,24 @@ def resolve_sweep(options: SweepRequest, read: ReadTrain) -> SweepPlan:
         start_timeout_s=options.start_timeout_s or max(START_TIMEOUT_S, options.stall_timeout_s),
         stop_grace_s=launch.stop_grace_s,
     )
+
+
+def _names_teacher(options: SweepRequest, params: dict[str, Any]) -> bool:
+    """Return whether the settings of a trial name its teacher, which the sweep then does not look for."""
+    fixed = name_flags(options.train_flags)
+    given = {flag: params[parameter.name] for parameter in options.parameters for flag in parameter.flags}
+    counts = next((flag for flag in _TEACHER_FLAGS if flag in given or flag in fixed), None)
+    return counts in given and given[counts] != AUTO
+
+
+def _find_teacher(configs: Sequence[TrainConfig]) -> str | None:
+    """Return the run that trials learn from whose settings do not name it; None if they do not look for one."""
+    found = {tuple(name_teacher(config, "a sweep")) for config in configs} or {()}
+    if len(found) > 1:
+        words = " and ".join(sorted(" ".join(flags) or "no teacher" for flags in found))
+        raise RequestError(f"--param: trials need {words}, and a sweep finds one for all; start a sweep for each")
+    (flags,) = found
+    return flags[-1] if flags else None
 
 
 def resolve_slots(options: SweepRequest, cores: Sequence[int], gpus: Sequence[str]) -> tuple[Slot, ...]:
@@ -268,7 +291,9 @@ def _describe_sweep(plan: SweepPlan) -> dict[str, Any]:
         raise RequestError(f"--seeds-per-trial {options.seeds_per_trial}: a run of W&B's agent has one seed")
     if options.pruner == "median":
         raise RequestError("--pruner median: W&B has asha (its hyperband) and none")
-    arguments = [options.task, *options.train_flags, *plan.added_flags]
+    searched = {flag for parameter in options.parameters for flag in parameter.flags}
+    teacher = [] if plan.teacher is None or searched & {*_TEACHER_FLAGS} else ["--teacher", plan.teacher]
+    arguments = [options.task, *options.train_flags, *plan.added_flags, *teacher]
     content: dict[str, Any] = {
         "program": "train",
         "command": ["${env}", "${program}", *arguments, "${args_no_boolean_flags}"],

@@ -90,6 +90,7 @@ def run_sweep(plan: SweepPlan) -> list[TrialResult]:
     with _claim_folder(plan) as claims:
         with claims.alone():
             study = Study(plan)
+        plan = study.plan
         try:
             _Sweep(plan, study, claims).run()
             with claims.alone():

@@ -5,6 +5,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO, cast
 
 import optuna
@@ -21,6 +22,7 @@ from mjtrain.tools.sweep.results import State, TrialResult
 from mjtrain.tools.sweep.space import Parameter, Value
 
 _IDENTITY = "mjtrain"
+_TEACHER = "--teacher"  # beside the identity
 _STATES: dict[TrialState, State] = {
     TrialState.COMPLETE: "complete",
     TrialState.PRUNED: "pruned",
@@ -165,7 +167,8 @@ class Study:
 
     def __init__(self, plan: SweepPlan) -> None:
         """Open the study in the folder of a sweep, or make one; that of something else is refused."""
-        self._plan = plan
+        self.plan = plan
+        """With the teacher that the sweep recorded, since which a newer one may have finished."""
         self._halving = _SuccessiveHalving(plan)
         path, identity = str(plan.folder / JOURNAL), plan.identity()
         for name in (JOURNAL, SUMMARY, PICTURE):
@@ -198,6 +201,10 @@ class Study:
             if recorded.get(name) != value:
                 words = f"{name} {_write(recorded.get(name))}, not {_write(value)}"
                 raise RequestError(f"--sweep-dir {plan.folder}: holds a sweep with {words}; give another --sweep-dir")
+        if plan.teacher is not None:
+            if _TEACHER not in recorded:
+                self._study.set_user_attr(_IDENTITY, {**recorded, _TEACHER: plan.teacher})
+            self.plan = replace(plan, teacher=recorded.get(_TEACHER, plan.teacher))
 
     def ask(self) -> Trial:
         """Begin a trial; one operation of the journal records it with all of its settings."""
@@ -235,14 +242,14 @@ class Study:
         from matplotlib import pyplot
 
         pictures: list[np.ndarray] = []
-        for axes in plot_study(self._study, self._plan.metric):
+        for axes in plot_study(self._study, self.plan.metric):
             axes.figure.canvas.draw()
             pictures.append(np.asarray(axes.figure.canvas.buffer_rgba()))
             pyplot.close(axes.figure)
         if pictures:
             pictures += [np.full_like(pictures[0], 255)] * (-len(pictures) % _COLUMNS)
             rows = [np.hstack(pictures[first : first + _COLUMNS]) for first in range(0, len(pictures), _COLUMNS)]
-            with replacing(self._plan.folder / PICTURE) as file:
+            with replacing(self.plan.folder / PICTURE) as file:
                 pyplot.imsave(cast(BinaryIO, file), np.vstack(rows), format="png")
 
     def _trials(self) -> list[FrozenTrial]:
@@ -250,21 +257,21 @@ class Study:
 
     def _suggest(self) -> FrozenTrial:
         """Choose the next settings as if waiting trials were pruned: Optuna takes running ones for bad ones."""
-        options, space, number = self._plan.options, self._plan.options.parameters, len(self._trials())
-        seed = (self._plan.seed * 100_003 + number) % 2**32
+        options, space, number = self.plan.options, self.plan.options.parameters, len(self._trials())
+        seed = (self.plan.seed * 100_003 + number) % 2**32
         tpe = optuna.samplers.TPESampler(seed=seed, n_startup_trials=0, constant_liar=True, multivariate=False)
         copy = optuna.create_study(direction=self._study.direction, sampler=tpe)
         if options.sampler == "random":
             copy.sampler = optuna.samplers.RandomSampler(seed=seed)
         elif options.sampler == "grid":
             values = {parameter.name: list(parameter.finite_values) for parameter in space}
-            copy.sampler = optuna.samplers.GridSampler(values, seed=self._plan.seed % 2**32)
+            copy.sampler = optuna.samplers.GridSampler(values, seed=self.plan.seed % 2**32)
         for trial in self._study.get_trials():
             if self._halving.is_waiting(trial):
                 trial.state, trial.datetime_complete = TrialState.PRUNED, trial.datetime_start
             copy.add_trial(trial)
         if options.sampler == "tpe" and number < min(10, max(3, options.trials // 2)):
-            copy.enqueue_trial(_spread(space, number, self._plan.seed))
+            copy.enqueue_trial(_spread(space, number, self.plan.seed))
         copy.ask({parameter.name: _distribution(parameter) for parameter in space})
         return copy.trials[-1]
 
