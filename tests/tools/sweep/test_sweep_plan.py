@@ -12,7 +12,7 @@ import pytest
 import mjtrain
 from mjtrain.cli.train import read_command
 from mjtrain.runtime.errors import RequestError
-from mjtrain.tools.sweep.plan import JOURNAL, Slot, SweepPlan, resolve_slots
+from mjtrain.tools.sweep.plan import JOURNAL, Slot, SweepPlan, _describe_sweep, resolve_slots
 from mjtrain.tools.sweep.study import Study
 from mjtrain.training.request import resolve_training
 from support.students import write_student_task
@@ -91,6 +91,7 @@ def test_a_trial_may_name_its_teacher(tmp_path: Path, monkeypatch: pytest.Monkey
     student, teacher = write_student_task(tmp_path)
     named, found = train_teacher(teacher), train_teacher(teacher)
     plan = plan_sweep(student, (flag, "choice", "auto", str(named)))
+    assert "--teacher" not in _describe_sweep(plan)["command"], "it would count before --agent.algorithm.teacher-run"
     assert teacher_of(plan, **{flag: "auto"}) == str(found / "model_1.pt")
     assert teacher_of(plan, **{flag: str(named)}) == str(named / "model_1.pt")
     if flag != "teacher":
