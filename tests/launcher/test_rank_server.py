@@ -51,7 +51,8 @@ def serve_without_descriptors(folder: Path) -> None:
     plan = make_plan(LaunchConfig(gpu_ids=None, num_workers=2))
     console = Console()
     with EventLoop(lambda _: None) as loop:
-        server = RankServer(plan, folder, folder, console, host="here", is_here=True, loop=loop, listener=Listener())
+        listener: Any = Listener()
+        server = RankServer(plan, folder, folder, console, host="here", is_here=True, loop=loop, listener=listener)
         with server.listen(), connect(folder) as rank:
             Sender(rank).send("hello", rank=1, pid=os.getpid(), host=socket.gethostname())
             resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))

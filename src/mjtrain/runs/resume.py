@@ -311,17 +311,17 @@ def _find_own_checkpoint(config: TrainConfig) -> Path | None:
             commands.pop()  # resumed by hand, without flags, which are those of every other command
         if {name: getattr(config.run, name) for name in _FINDING} in commands:
             checkpoint, _ = find_valid_checkpoint(run_dir)
-            if checkpoint is not None and is_of_learner(run_dir, config.learner.name):
+            if checkpoint is not None and is_of_learner(run_dir, config.learner.name, if_damaged=True):
                 return checkpoint
             of_others = of_others or checkpoint
     return of_others
 
 
-def is_of_learner(run_dir: Path, name: str) -> bool:
-    """Return whether a run recorded this learner; where its record is damaged, it did not."""
+def is_of_learner(run_dir: Path, name: str, *, if_damaged: bool = False) -> bool:
+    """Return whether a run recorded this learner; `if_damaged` where its record cannot be read."""
     with contextlib.suppress(ValueError):  # which RequestError is too
         return read_learner(run_dir).name == name
-    return False
+    return if_damaged
 
 
 def _finding_flags(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -315,11 +315,12 @@ def test_a_teacher_resumes_what_auto_finds_among_the_runs_of_its_learner(tmp_pat
     (other / "params" / "learner.yaml").write_text("name: skrl\n")
     own = mjtrain.train(task, **options).run_dir
     newest = mjtrain.train(task, learner="skrl", **options).run_dir
-    for text in ("name: skrl\n", "name: ["):
-        (newest / "params" / "learner.yaml").write_text(text)
-        resume = find_teacher_to_resume(task, logs)
-        assert resume == "auto"
-        assert mjtrain.train(task, resume=resume, **options).run_dir == own
+    assert find_teacher_to_resume(task, logs) == "auto"
+    assert mjtrain.train(task, resume="auto", **options).run_dir == own
+    (newest / "params" / "learner.yaml").write_text("name: [")  # of which learner it is, is not known
+    assert find_teacher_to_resume(task, logs) is None
+    with pytest.raises(RequestError, match=r"learner\.yaml"):
+        mjtrain.train(task, resume="auto", **options)
     sys.modules.pop("teaching", None)
 
 

@@ -27,8 +27,9 @@ def yield_mini_batches(storage: RolloutStorage, num_mini_batches: int, num_epoch
     if any(values.ndim > 3 for values in storage.observations.values()):
         yield from generate(num_mini_batches, num_epochs)
         return
-    for picked in list(generate(num_mini_batches, 1)) * num_epochs:
-        batch: Any = copy.copy(picked)  # in which an update may replace fields and groups
+    batches: list[Any] = list(generate(num_mini_batches, 1))
+    for picked in batches * num_epochs:
+        batch = copy.copy(picked)  # in which an update may replace fields and groups
         batch.observations = picked.observations.copy()
         yield batch
 
