@@ -125,7 +125,7 @@ def test_a_command_is_held(capsys: pytest.CaptureFixture[str]) -> None:
         ("--command velocity --values 1 0 0 --viewer web", "--command velocity: leave out --viewer"),
     ):
         with pytest.raises(SystemExit) as stop:
-            main([*args, *words.split()])
+            main(["Quadruped-Velocity-Flat", "--policy", "zero", *words.split()])
         assert stop.value.code == 2, words
         assert capsys.readouterr().err.startswith(f"play: {message}"), words
 
