@@ -215,6 +215,21 @@ def test_next_step_is_same_step_with_a_step_between() -> None:
         env.close()
 
 
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+def test_a_world_that_breaks_ends_with_what_it_observed_before(mode: str) -> None:
+    """Observations that are NaN would stay in a normaliser for good."""
+    env = make(2, autoreset_mode=mode)
+    env.reset(seed=1)
+    before, *_ = env.step(np.ones((2, 1), np.float32))
+    env.env.engine.set_qvel(torch.tensor([False, True]), torch.full((2, 2), torch.nan))
+    observations, _, terminated, _, infos = env.step(np.ones((2, 1), np.float32))
+    assert terminated.tolist() == [False, True]
+    last = infos["final_obs"][1] if mode == "SameStep" else observations[1]
+    np.testing.assert_array_equal(last, before[1])
+    assert not np.array_equal(observations[0], before[0])
+    env.close()
+
+
 def test_wrappers_that_change_observations_work_with_next_step() -> None:
     for wrap in (NormalizeObservation, FlattenObservation):
         wrapped = wrap(make(autoreset_mode=AutoresetMode.NEXT_STEP))

@@ -91,8 +91,8 @@ class Env:
         """Whether `step` sets `final_observations`, for which it waits for the device."""
         self.final_observations: dict[str, torch.Tensor] | None = None
         """Observations by group of the state in which episodes ended with the last step, before those worlds were
-        reset; meaningful in these worlds only. Their commands are those of the step. None where no episode ended.
-        Shapes as those of `observe`."""
+        reset; meaningful in these worlds only. Their commands are those of the step. Worlds that broke have the
+        observations before the step. None where no episode ended. Shapes as those of `observe`."""
         self._is_closed = False
         self._core = core
         self._memory = core.memory
@@ -169,7 +169,7 @@ class Env:
         self.reward_terms.copy_(rewards)
         self.causes.copy_(causes)
         if self.keeps_final_observations:
-            self.final_observations = self._observe_ends() if done.any() else None
+            self.final_observations = self._observe_ends(broken) if done.any() else None
         self.statistics.add(rewards, causes, done, broken, self.successes)
         self._curriculum.update(self, done & ~broken)  # after the statistics, which it may read
         self._begin_episodes(done)
@@ -715,10 +715,13 @@ class Env:
         self.cameras.update(begun, advance)
         return self._observations.compute(self, begun, advance)
 
-    def _observe_ends(self) -> dict[str, torch.Tensor]:
-        """Return the observations by group of a step that ends episodes, before the next ones begin."""
+    def _observe_ends(self, broken: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the observations by group of a step that ends episodes, before the next ones begin.
+
+        Broken worlds keep those of the step before, because nothing may learn from what they would observe.
+        """
         with preserving_state(self._core, self._observations, self.cameras):
-            return self._observe(torch.zeros_like(self.terminated))
+            return choose_by_world(broken, self._seen, self._observe(torch.zeros_like(broken)))
 
     @cached_property  # once: a motion may have millions of frames, and does not change
     def _followed(self) -> dict[str, torch.Tensor]:
