@@ -302,11 +302,13 @@ class Env:
 
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
         """Write the last seconds of worlds that broke since the last call; see `NanGuard.dump`."""
+        self.engine.failure = ""
         return self._nan_guard.dump(folder, name)
 
     def forget_failures(self) -> None:
         """Forget broken worlds, warnings and full buffers so far, which the state does not contain."""
         self._nan_guard.forget()
+        self.engine.failure = ""
         for noted in (*self.engine.warnings.values(), *(buffer.missed for buffer in self.engine.buffers.values())):
             noted.zero_()
 

@@ -11,9 +11,10 @@ import mjtrain
 from mjtrain.config import ActionTerm, EnvConfig, OptionConfig, RobotConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
+from mjtrain.env.events import Worlds
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.loop import JobMetrics
-from mjtrain.mdp import observation, reward
+from mjtrain.mdp import observation, reset_event, reward
 from mjtrain.mdp.observations import joint_positions
 from mjtrain.mdp.rewards import is_alive
 from mjtrain.runtime.errors import RequestError
@@ -148,6 +149,27 @@ def test_a_warning_is_of_its_iteration_and_not_of_the_worlds_before_a_resume(tmp
     assert any(worlds.any() for worlds in resumed.engine.warnings.values()), "it began with warnings"
     resumed.load_state_dict(env.state_dict())
     assert not any(worlds.any() for worlds in resumed.engine.warnings.values())
+
+
+def lift_boxes(env: Env, worlds: Worlds) -> None:
+    worlds.qpos[:, 2:140:7] = 5.0 + torch.arange(20)
+
+
+@pytest.mark.parametrize("kind", [NativeEngine, lambda *a, **k: NativeOnDevice(*a, device="cpu", **k)])
+def test_what_mujoco_raised_explains_only_the_worlds_that_broke_until_a_dump(
+    kind: type[NativeEngine], tmp_path: Path
+) -> None:
+    engine = kind(mujoco.MjModel.from_xml_string(heap("60K")), 2, num_threads=1)
+    env = Env(replace(of_heap(tmp_path), events={"lift": reset_event(lift_boxes)}), engine, 0)
+    heaped = engine.layout.default_qpos.repeat(2, 1)
+    for forget in (lambda: env.dump_broken_worlds(tmp_path, "heap"), env.forget_failures):
+        engine.reset(torch.tensor([True, False]), heaped, torch.zeros_like(engine.state.qvel))
+        assert env.step(torch.zeros(2, 1))[2].tolist() == [True, False]
+        assert env.explain_broken_worlds().startswith("MuJoCo raised")
+        forget()
+        env.step(torch.full((2, 1), torch.nan))
+        assert env.explain_broken_worlds().startswith("controls were not finite")
+        env.forget_failures()
 
 
 @pytest.mark.usefixtures("short_trial")

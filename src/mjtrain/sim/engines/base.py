@@ -101,8 +101,11 @@ class Engine(Protocol):
 
     @property
     def failure(self) -> str:
-        """What MuJoCo raised in the last world in which it did, in one line; empty if it never did."""
+        """What MuJoCo raised in the last world in which it did since the reader last cleared it, in one line."""
         ...
+
+    @failure.setter
+    def failure(self, failure: str) -> None: ...
 
     warnings: Mapping[str, torch.Tensor]
     """Worlds in which MuJoCo warned since the reader last cleared it, by the name of the warning; on the CPU. Empty for

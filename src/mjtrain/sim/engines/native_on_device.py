@@ -48,6 +48,10 @@ class NativeOnDevice:
         """What MuJoCo raised; see `Engine.failure`."""
         return self._worlds.failure
 
+    @failure.setter
+    def failure(self, failure: str) -> None:
+        self._worlds.failure = failure
+
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by num_substeps physics steps; see `Engine.step`."""
         here = self._fetch(ctrl=ctrl)
