@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import mjtrain
+from mjtrain.config import CurriculumTerm
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
 from mjtrain.evaluation.episodes import play_episodes, resolve_run_size, summarise
-from mjtrain.evaluation.eval_config import BROKEN, UNFINISHED, to_eval_config
+from mjtrain.evaluation.eval_config import BROKEN, UNFINISHED, keep_level, to_eval_config
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.evaluation.summary_table import print_summary
 from mjtrain.mdp import reach, success
@@ -191,6 +192,21 @@ def test_an_episode_that_nothing_ends_has_its_time_and_the_next_one_begins() -> 
 
 def grows(env: Env) -> torch.Tensor:
     return torch.where(env.episode_step == 5, torch.inf, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "played"),
+    [((0.0, math.inf), (0.0, 3.0)), ((-math.inf, 4.0), (1.0, 4.0)), ((-math.inf, math.inf), (1.0, 3.0))],
+)
+def test_levels_without_a_bound_are_those_from_which_training_begins(
+    bounds: tuple[float, float], played: tuple[float, float]
+) -> None:
+    run, (low, high) = make_untrained_run("Cartpole-Balance"), played
+    term = CurriculumTerm(func=keep_level, initial=(1.0, 3.0), bounds=bounds)
+    player = make_player(replace(run, env=replace(run.own_env, curriculum={"hard": term})), num_envs=96)
+    player.step()
+    levels = player.env.level("hard")
+    assert low <= levels.min() < low + 0.2 * (high - low) < high - 0.2 * (high - low) < levels.max() <= high
 
 
 def test_a_reward_that_is_not_finite_is_reported() -> None:

@@ -1,5 +1,6 @@
 """The environment of a run, configured for evaluation, and names of what is measured; imports nothing heavy."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,7 +25,8 @@ def to_eval_config(
     """Remove from an environment what makes training robust, such as pushes.
 
     Starts stay random, because events of mode reset draw them. Delays stay, because the policy was trained with them.
-    Curriculum levels are spread over their whole range and do not change. Commands get their `evaluated_params`.
+    Curriculum levels are spread over their whole range and do not change. On a side without a bound, the range ends at
+    that of the initial levels. Commands get their `evaluated_params`.
     Patches of ground round a level down, so levels are drawn up to the one above the highest, for the highest to occur.
     Pushes are the events of mode interval, and randomization those of mode startup.
     """
@@ -33,7 +35,8 @@ def to_eval_config(
     whole = {term.params.get("curriculum") for term in env.events.values() if term.func is spawn_on_patch}
 
     def spread(name: str, term: CurriculumTerm) -> CurriculumTerm:
-        low, high = term.bounds
+        pairs = zip(term.bounds, term.initial, strict=True)
+        low, high = (bound if math.isfinite(bound) else initial for bound, initial in pairs)
         levels = (low, high // 1 + 1) if name in whole else (low, high)
         return replace(term, func=keep_level, params={}, initial=levels, bounds=levels)
 
