@@ -83,6 +83,25 @@ def test_both_engines_notice_it_also_in_a_rollout(engine: str) -> None:
             env.step(torch.zeros(NUM_ENVS, 1))
 
 
+def heavier(env: Env, worlds: Worlds) -> None:
+    env.engine.expand("body_mass").mul_(1.01)
+    env.engine.refresh_model(torch.ones(env.num_envs, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_worlds_that_began_in_a_rollout_continue_outside(engine: str) -> None:
+    """What their first step makes must take writes from everywhere."""
+    task = load_task("Cartpole-Balance").env
+    drift = EventTerm(func=heavier, mode="interval", interval_s=(0.01, 0.01))
+    env = make_env(replace(task, events={**task.events, "drift": drift}), engine=engine)
+    with torch.inference_mode():
+        env.step(torch.zeros(NUM_ENVS, env.num_actions))
+    begun = env.engine.expand("body_mass").clone()
+    env.step(torch.zeros(NUM_ENVS, env.num_actions))
+    torch.testing.assert_close(env.engine.expand("body_mass"), 1.01 * begun)
+    env.load_state_dict(env.state_dict())
+
+
 def test_writes_that_torch_does_not_count_are_found_before_the_training() -> None:
     with pytest.raises(RequestError, match=r"--env.rewards.bad: bad\(\) wrote into env.state.qpos"):
         check_task(rewarding(lambda env: env.qpos("slider").numpy().__isub__(0.1)))

@@ -48,7 +48,8 @@ class NanGuard:
         """
         if not self._ring.numel():
             # Twice the time: what a dump needs must still be there at the end of an iteration.
-            self._ring = torch.zeros(2 * self._num_steps, *self._shape, device=self._device)
+            with torch.inference_mode(mode=False):  # it must outlive a rollout
+                self._ring = torch.zeros(2 * self._num_steps, *self._shape, device=self._device)
         row = torch.cat([getattr(state, field) for field in _FIELDS], dim=1)
         self._ring.index_copy_(0, (self._step % self._ring.shape[0]).view(1), row[None])
         # A sum is finite only if all of its terms are.

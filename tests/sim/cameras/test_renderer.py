@@ -224,6 +224,13 @@ def test_a_field_starts_as_compiled_and_changes_only_its_world(renderer: CameraR
     assert torch.equal(rgb[[0, 2, 3, 4]], before["side.rgb"][[0, 2, 3, 4]])
 
 
+def test_a_field_that_a_rollout_expands_can_be_written_after_it(renderer: CameraRenderer) -> None:
+    with torch.inference_mode():
+        renderer.expand("geom_rgba")
+    renderer.load_state_dict(renderer.state_dict())
+    renderer.expand("geom_rgba").mul_(0.5)
+
+
 @pytest.mark.parametrize("field", ["cam_pos0", "cam_mat0"])
 def test_a_camera_that_follows_a_body_reads_the_fields_for_it(field: str) -> None:
     renderer = make_renderer({"chase": CameraConfig(streams=("depth",))})

@@ -195,7 +195,8 @@ class CameraRenderer:
         """
         if field not in self._expanded:
             nominal = self.nominal[field]  # which stays as it is, also with one world
-            values = nominal.repeat(self.num_envs, *[1] * nominal.ndim)
+            with torch.inference_mode(mode=False):  # it must outlive a rollout
+                values = nominal.repeat(self.num_envs, *[1] * nominal.ndim)
             self._expanded[field] = values
             for worlds, part in zip(self._worlds, self._parts, strict=True):
                 worlds.set_field(field, values[part])

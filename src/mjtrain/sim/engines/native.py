@@ -210,7 +210,8 @@ class NativeEngine:
         if field not in self._expanded:
             assert field in MODEL_FIELDS, field
             name = "opt.gravity" if field == "gravity" else field
-            self._expanded[field] = torch.from_numpy(self._batch.expand(name))
+            with torch.inference_mode(mode=False):  # it must outlive a rollout
+                self._expanded[field] = torch.from_numpy(self._batch.expand(name))
         return self._expanded[field]
 
     def refresh_model(self, mask: torch.Tensor) -> None:

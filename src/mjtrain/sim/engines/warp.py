@@ -184,7 +184,8 @@ class WarpEngine:
     def _expand(self, owner: mjw.Model | mjw.Option, field: str) -> torch.Tensor:
         """Give an array of the model, which all worlds share, a leading axis of worlds."""
         shared = getattr(owner, field)
-        values = wp.to_torch(shared)[:1].repeat(self.num_envs, *[1] * (wp.to_torch(shared).ndim - 1)).contiguous()
+        with torch.inference_mode(mode=False):  # it must outlive a rollout
+            values = wp.to_torch(shared)[:1].repeat(self.num_envs, *[1] * (wp.to_torch(shared).ndim - 1)).contiguous()
         setattr(owner, field, wp.from_torch(values, dtype=shared.dtype))
         return values
 
