@@ -289,8 +289,8 @@ class _Meter:
             since.copy_(torch.where(redrawn, 0, since + 1))
 
     def read(self, worlds: torch.Tensor, *, unfinished: bool = False) -> list[Episode]:
-        """Return the episodes of the masked worlds, which end with this step unless they are unfinished."""
-        config = self._env.config
+        """Return the masked worlds' episodes that have steps. They end with this one, unless they are unfinished."""
+        config, worlds = self._env.config, worlds & (self._length > 0)
         errors = self._error_sum / self._error_count  # NaN where no step counted
         estimates = self._estimate_sum / self._length[:, None]
         columns = (self._rewards, self._length, self._env.causes, self._env.successes, errors, estimates)

@@ -13,6 +13,7 @@ from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.spaces import Box
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from tensordict import TensorDict
 
 import mjtrain
 from mjtrain.api import make_train_config
@@ -155,6 +156,32 @@ def test_the_first_episodes_of_a_vec_env_are_played_from_their_start() -> None:
         left &= ~dones.bool()
     assert played["length"]["mean"] == pytest.approx(lengths.mean().item())
     assert played["reward"]["mean"] == pytest.approx(returns.mean().item(), rel=1e-5)
+
+
+class Longer(PointMass):
+    """Its episodes last twice as long as it said when it was made; points without actions stay where they are."""
+
+    def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict]:
+        self.max_episode_length = 40
+        return super().step(actions)
+
+    def _begin(self, mask: torch.Tensor) -> None:
+        super()._begin(mask)
+        self.state[:, 1] = 0.0
+
+
+def longer(**options: Any) -> Longer:
+    return Longer(**options)
+
+
+def test_an_episode_of_which_no_step_was_played_does_not_count() -> None:
+    """The time of two episodes is over exactly when the first one ends."""
+    agent = AgentConfig(obs_groups={"actor": ("policy",), "critic": ("critic",)})
+    task = TaskConfig(env=VecEnvConfig(make=longer), agent=agent, num_envs=1, max_iterations=1)
+    played = mjtrain.play(task, policy="zero", episodes=2, num_envs=1, num_threads=1)
+    assert played["episodes"] == 1
+    assert played["length"]["min"] == 40
+    assert "unfinished" not in played["terminations"]
 
 
 def test_what_a_vec_env_tells_of_itself_is_averaged() -> None:
