@@ -83,6 +83,7 @@ def test_a_policy_is_a_function_of_observations(cartpole_run: Path) -> None:
     actions = policy(seen)
     assert actions.shape == (5, policy.num_actions) == (5, 1)
     assert torch.equal(policy(seen["actor"]), actions)
+    policy(seen).mul_(0.5).requires_grad_()  # a tensor like those that a caller makes
     as_numpy = policy(seen["actor"].double().numpy())
     assert isinstance(as_numpy, np.ndarray)
     assert as_numpy.dtype == np.float32

@@ -190,7 +190,8 @@ class TrainedPolicy:
         }
         actions = self._policy(batch).reshape(*axes, self.num_actions)
         like = given[first]
-        return actions.to(like.device) if isinstance(like, torch.Tensor) else actions.cpu().numpy()
+        # The copy, unlike a tensor of inference mode, takes writes and gradients.
+        return actions.to(like.device).clone() if isinstance(like, torch.Tensor) else actions.cpu().numpy()
 
     def estimate(self) -> dict[str, torch.Tensor]:
         """Return what the images of the last call tell of the group that was supervised, see `AuxiliaryConfig`.
