@@ -18,7 +18,7 @@ from mjtrain.env.events import Worlds
 from mjtrain.env.nan_guard import check_nan_resets
 from mjtrain.learning.collectives import Collectives
 from mjtrain.learning.learner import IterationResult
-from mjtrain.mdp import observation, reward
+from mjtrain.mdp import observation, reward, termination
 from mjtrain.mdp.observations import joint_velocities
 from mjtrain.mdp.rewards import is_alive
 from mjtrain.runtime.rank import RankContext
@@ -132,7 +132,7 @@ def test_what_broke_worlds_is_explained(tmp_path: Path) -> None:
     ],
 )
 def test_the_fastest_joint_is_named_with_its_unit(task: str, column: int, joint: str, unit: str) -> None:
-    env = make_env(load_task(task).env)
+    env = make_env(replace(load_task(task).env, terminations={}))  # all in one episode
     assert env.describe_fastest() == ""
     last = torch.arange(6) == 5
     qvel = torch.zeros_like(env.state.qvel)
@@ -160,6 +160,33 @@ def test_a_dump_holds_the_last_seconds_only(tmp_path: Path) -> None:
         assert not np.isfinite(dump["ctrl"][-1]).all()
     env.step(torch.full((6, 1), torch.nan))
     assert env.dump_broken_worlds(tmp_path, "y") == []
+
+
+def test_the_episode_before_explains_nothing() -> None:
+    """A world that was fast when its episode ended, and broke in the first step of the next one, was not unstable."""
+    fall = termination(lambda env: (env.state.qvel.abs() > 200.0).any(dim=1))
+    env = make_env(replace(load_task("Cartpole-Balance").env, terminations={"fall": fall}))
+    last = torch.arange(6) == 5
+    for speed, ended in ((0.0, False), (2e3, True), (torch.nan, True)):
+        if speed:
+            env.engine.set_qvel(last, torch.full_like(env.state.qvel, speed))
+        assert env.step(torch.zeros(6, 1))[2].tolist() == [False] * 5 + [ended]
+    assert env.explain_broken_worlds().startswith("look for bodies that start inside each other")
+    assert env.describe_fastest() == "joint slider of world 5 was at nan m/s"
+
+
+def test_rows_that_other_steps_have_replaced_explain_nothing() -> None:
+    config = replace(load_task("Cartpole-Balance").env, nan_guard=NanGuardConfig(history_s=0.1), terminations={})
+    env = make_env(config)
+    fast, broken = torch.arange(6) == 4, torch.arange(6) == 5
+    env.step(torch.zeros(6, 1))
+    env.engine.set_qvel(broken, torch.full_like(env.state.qvel, torch.nan))
+    env.step(torch.zeros(6, 1))
+    for step in range(12):  # the record has 10 rows
+        env.engine.set_qvel(fast | broken, torch.full_like(env.state.qvel, 2e2 if step < 11 else 0.0))
+        env.step(torch.zeros(6, 1))
+    assert env.explain_broken_worlds().startswith("look for bodies that start inside each other")
+    assert env.describe_fastest() == ""
 
 
 @pytest.mark.usefixtures("short_trial")

@@ -1,6 +1,7 @@
 """Detects worlds whose state has become invalid, and dumps their last seconds."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ class NanGuard:
         self._shape = (core.num_envs, sum(self._widths))
         self._step = torch.zeros((), dtype=torch.long, device=core.device)
         self._broke_at = torch.full((core.num_envs,), -1, dtype=torch.long, device=core.device)
+        self._episode_step = core.episode_step
+        self._began = torch.zeros(core.num_envs, dtype=torch.bool, device=core.device)
 
     def check(self, state: State, failed: torch.Tensor) -> torch.Tensor:
         """Record an env step.
@@ -55,7 +58,9 @@ class NanGuard:
         # A sum is finite only if all of its terms are.
         broken = ~(row.sum(dim=1) + state.sensordata.sum(dim=1)).isfinite() | failed
         broken |= (row[:, : len(self._limits)].abs() > self._limits).any(dim=1)
-        self._broke_at.copy_(torch.where(broken & (self._broke_at < 0), self._step, self._broke_at))
+        new = broken & (self._broke_at < 0)
+        self._broke_at.copy_(torch.where(new, self._step, self._broke_at))
+        self._began.copy_(torch.where(new, self._episode_step == 1, self._began))
         self._step += 1
         return broken
 
@@ -66,15 +71,11 @@ class NanGuard:
     def explain(self) -> str:
         """Say what most likely broke the worlds that broke since the last dump, to follow a colon; empty for none."""
         events = "; if an event changes gains, damping, masses or armature, narrow its bounds"
-        for world, step in enumerate(self._broke_at.tolist()):
-            if step < 0:
-                continue
-            rows = self._ring[[(step - 1) % self._ring.shape[0], step % self._ring.shape[0]], world].cpu()
-            (before, now), width = rows, sum(self._widths[:2])
+        for _, now, before in self._read_broken():
             ctrl = now[len(now) - self._widths[3] :]
             if not (ctrl.abs() <= MAX_VALUE).all():
                 return "controls were not finite: give action terms a clip, and look for observations without bounds"
-            if step and before[self._widths[0] : width].abs().max() > _GROWS:
+            if (before[self._widths[0] : sum(self._widths[:2])].abs() > _GROWS).any():
                 return (
                     "the physics is unstable, velocities grew over several env steps: shorten --env.robot.timestep, "
                     f"use the integrator implicitfast, or lower the gains of the actuators{events}"
@@ -87,20 +88,25 @@ class NanGuard:
         """Say how fast which joint was where the physics became unstable, with `Layout.velocities`. Asks the device.
 
         It is the fastest joint of the first world that broke since the last dump, in the env step in which it broke and
-        in the one before; empty if no world did.
+        in the one before, if that was of the same episode; empty if no world did.
         """
-        oldest = max(int(self._step) - self._ring.shape[0], 0)
-        begin, end = self._widths[0], sum(self._widths[:2])
-        for world, step in enumerate(self._broke_at.tolist()):
-            if step < oldest or end == begin:
-                continue
-            now, before = (self._ring[(step - back) % self._ring.shape[0], world, begin:end].abs() for back in (0, 1))
+        for world, *rows in self._read_broken() if velocities else ():
+            now, before = (row[self._widths[0] : sum(self._widths[:2])].abs() for row in rows)
             broken = ~now.isfinite()
             column = int((before.masked_fill(~broken, -1.0) if broken.any() else now).argmax())
             joint, unit = velocities[column]
-            was = f", and at {float(before[column]):.3g} {unit} in the env step before" if step else ""
-            return f"joint {joint} of world {world} was at {float(now[column]):.3g} {unit}{was}"
+            speed, past = float(now[column]), float(before[column])
+            was = "" if math.isnan(past) else f", and at {past:.3g} {unit} in the env step before"
+            return f"joint {joint} of world {world} was at {speed:.3g} {unit}{was}"
         return ""
+
+    def _read_broken(self) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+        """Yield worlds that broke, the row of that env step, and the one before: NaN if that is of another episode."""
+        oldest = max(int(self._step) - self._ring.shape[0], 0)
+        for world, (step, began) in enumerate(zip(self._broke_at.tolist(), self._began.tolist(), strict=True)):
+            if step >= oldest:
+                now, before = (self._ring[(step - back) % self._ring.shape[0], world].cpu() for back in (0, 1))
+                yield world, now, torch.full_like(before, torch.nan) if began or step == oldest else before
 
     def dump(self, folder: Path, name: str) -> list[Path]:
         """Write the last seconds of worlds that broke since the last call, as far as the record reaches back.
