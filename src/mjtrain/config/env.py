@@ -339,7 +339,7 @@ class NanGuardConfig:
     """Time before the failure that is written to {run}/nan, in seconds."""
 
     max_dumps: Annotated[int, AT_LEAST_0] = 5
-    """Most broken worlds written per rank and run."""
+    """Most broken worlds written per rank, and again after each resume and restart."""
 
 
 @dataclass(frozen=True, kw_only=True)
