@@ -372,6 +372,22 @@ def test_levels_rise_with_success_and_fall_without() -> None:
         assert env.level("level").tolist() == pytest.approx(expected)
 
 
+def test_levels_stay_in_shortened_first_episodes() -> None:
+    success_at_once = {"done": success(in_step, first=1, last=99)}
+    level = curriculum(raise_with_success, success="done", step=0.2).replace(initial=(0.5, 0.5))
+    env = make_env(replace(CARTPOLE, successes=success_at_once, curriculum={"level": level}))
+    env.stagger()
+    shortened = env.episode_step > 0
+    assert shortened.any()
+    for _ in range(LENGTH):
+        env.step(NOTHING)
+    expected = torch.where(shortened, 0.5, 0.7)  # all have ended one episode
+    torch.testing.assert_close(env.level("level"), expected)
+    for _ in range(LENGTH):
+        env.step(NOTHING)
+    torch.testing.assert_close(env.level("level"), expected + 0.2)
+
+
 def test_a_task_without_success_terms_is_as_before() -> None:
     env = make_env(CARTPOLE)
     for _ in range(LENGTH):

@@ -250,11 +250,14 @@ def raise_with_success(
 ) -> torch.Tensor:
     """Raise the level of worlds whose episode ended with success, and lower that of the others; for a curriculum.
 
+    Episodes that `Env.stagger` has shortened change no level.
+
     Args:
         at_least: What it must measure of the episode, see `SuccessTerm.measure`: 1 for end and ever.
         step: Rise and fall of the level.
     """
-    return level + torch.where(env.success_measure(success) >= at_least, step, -step)
+    is_whole = env.statistics.episode_steps() == env.episode_step
+    return level + torch.where(env.success_measure(success) >= at_least, step, -step) * is_whole
 
 
 def _missing_rotation(env: Env, command: str, object: str) -> torch.Tensor:
