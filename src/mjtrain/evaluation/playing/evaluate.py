@@ -251,10 +251,8 @@ def show_motion(path: Path, motion: "Motion", skeleton: "Skeleton", config: Play
     from mjtrain.sim.robots.model import list_grounds, robot_only
 
     qpos = skeleton.qpos(motion).numpy()
-    empty = np.zeros((len(qpos), 0))
-    frames = Dump(
-        path=path, qpos=qpos, qvel=skeleton.qvel(motion).numpy(), act=empty, ctrl=empty, step_dt=1 / motion.fps, world=0
-    )
+    qvel, act, ctrl = skeleton.qvel(motion).numpy(), np.zeros((len(qpos), 0)), np.zeros((len(qpos), skeleton.model.nu))
+    frames = Dump(path=path, qpos=qpos, qvel=qvel, act=act, ctrl=ctrl, step_dt=1 / motion.fps, world=0)
     lines = [f"{name}: {value}" for name, value in report_motion(motion, skeleton).rows()]
     scene = robot_only(skeleton.robot)
     if not list_grounds(skeleton.model):
