@@ -15,6 +15,7 @@ from mjtrain.evaluation.playing.viewer_session import ReplaySession, load_dump
 from mjtrain.evaluation.playing.web_viewer import WebViewer
 from mjtrain.runtime.errors import RequestError
 from support.machine import patience
+from support.scenes import HANGING
 
 
 def write_dump(folder: Path, **changes: object) -> Path:
@@ -100,6 +101,21 @@ def test_the_page_follows_the_robot_and_not_an_object_before_it(tmp_path: Path) 
     try:
         assert viewer._scene.camera_tracking_enabled
         assert viewer._scene._tracked_body_id == session.kinematics.model.body("robot").id
+    finally:
+        viewer._server.stop()
+
+
+def test_the_page_has_mocap_bodies_where_keyframe_home_has_them(tmp_path: Path) -> None:
+    robot = tmp_path / "robot.xml"
+    robot.write_text(HANGING)
+    env = replace(load_task("Cartpole-Balance").env, robot=RobotConfig(file=str(robot)))
+    states = {"qpos": np.zeros((10, 1)), "qvel": np.zeros((10, 1)), "ctrl": np.zeros((10, 0))}
+    viewer = WebViewer(ReplaySession(load_dump(write_dump(tmp_path, **states)), env), host="127.0.0.1", port=0)
+    try:
+        viewer._draw()
+        (crane,) = (group.handle for group in viewer._scene._mesh_groups if group.mocap_ids is not None)
+        assert crane.batched_positions[0] == pytest.approx([0.0, 0.0, 2.0])
+        assert crane.batched_wxyzs[0] == pytest.approx([0.8, 0.0, 0.0, 0.6])
     finally:
         viewer._server.stop()
 

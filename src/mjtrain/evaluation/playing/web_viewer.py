@@ -18,6 +18,7 @@ import viser
 import websockets.asyncio.server
 from mjviser import ViserMujocoScene
 from mjviser.conversions import merge_geoms
+from viser.transforms import SO3
 
 from mjtrain.deployment.steering import HELP, KEYS, REST_KEY
 from mjtrain.evaluation.playing.policy_session import PolicySession
@@ -147,7 +148,9 @@ class WebViewer:
             self._poses[name].position, self._poses[name].wxyz = pose[:3], pose[3:7]
         self._draw_ghost()
         qvel, ctrl = session.state("qvel"), session.state("ctrl")
-        self._scene.update_from_arrays(positions, rotations, qpos=qpos, qvel=qvel, ctrl=ctrl)
+        mocap = np.flatnonzero(session.kinematics.model.body_mocapid >= 0)
+        poses = positions[:, mocap], SO3.from_matrix(rotations[:, mocap]).wxyz
+        self._scene.update_from_arrays(positions, rotations, *poses, qpos=qpos, qvel=qvel, ctrl=ctrl)
 
 
 def name_in_url(host: str) -> str:
