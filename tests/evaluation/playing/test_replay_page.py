@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import mujoco
@@ -81,6 +82,31 @@ def test_what_a_run_says_is_not_markup(browser: Browser, log_root: Path, tmp_pat
     assert page.title() == evil
     assert page.locator("#title").inner_text() == evil
     assert page.locator("img").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "quat", "place"),
+    [
+        pytest.param([0, 0], [1, 0, 0, 0], [32, 4, 3], id="floor"),
+        pytest.param([0, 0], [0.5**0.5, 0, 0.5**0.5, 0], [2, 4, 7], id="wall"),
+        pytest.param([0, 0], [0.6, 0, 0, 0.8], [31.92, 4.56, 3], id="turned floor"),
+        pytest.param([1, 0], [1, 0, 0, 0], [2, 4, 3], id="path"),
+    ],
+)
+def test_an_infinite_plane_follows_the_camera_within_itself(
+    browser: Browser, size: list[float], quat: list[float], place: list[float]
+) -> None:
+    """It moves by whole pairs of squares, and only along what is infinite."""
+    page = browser.new_page()
+    for name in ("shapes.js", "renderer.js"):
+        page.add_script_tag(content=files("mjtrain.evaluation.playing").joinpath("page", name).read_text())
+    thing = {"shape": "plane", "body": -1, "size": size, "square_m": 1.0}
+    placed = page.evaluate(
+        "([geom, quat]) => Renderer.prototype.place("
+        "{ geom, pose: rigid([2, 0, 3], quat), endless: true }, [], [31.7, 4.4, 6.2]).slice(12, 15)",
+        [thing, quat],
+    )
+    assert placed == pytest.approx(place, abs=1e-5)
 
 
 def test_packed_numbers_are_near_the_true_ones() -> None:

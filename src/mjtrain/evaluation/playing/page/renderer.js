@@ -108,8 +108,11 @@ class Renderer {
   place(thing, poses, target) {
     if (thing.geom.body >= 0) return multiply(poses[thing.geom.body], thing.pose);
     if (!thing.endless) return thing.pose;
-    const pose = thing.pose.slice(), period = 2 * (thing.geom.square_m || 1);
-    for (const axis of [0, 1]) pose[12 + axis] += period * Math.round((target[axis] - pose[12 + axis]) / period);
+    const pose = thing.pose.slice(), period = 2 * (thing.geom.square_m || 1), away = subtract(target, pose.slice(12, 15));
+    for (const axis of [0, 1].filter((k) => !thing.geom.size[k])) {
+      const along = pose.slice(4 * axis, 4 * axis + 3), shift = period * Math.round(dot(away, along) / period);
+      for (const k of [0, 1, 2]) pose[12 + k] += shift * along[k];
+    }
     return pose;
   }
 
