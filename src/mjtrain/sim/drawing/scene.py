@@ -262,7 +262,8 @@ def _color(model: mujoco.MjModel, geom: int) -> list[float]:
     rgba = (model.mat_rgba[material] if np.allclose(own, _NO_COLOR) else own).copy()
     texture = _texture(model, geom)
     if texture is not None:
-        rgba[:3] *= texture[0, 0] if _checker(model, geom) else texture.mean(axis=(0, 1))
+        squares = _squares(model, geom)
+        rgba[:3] *= squares[0] if squares else texture.mean(axis=(0, 1))
     return rgba.tolist()
 
 
@@ -275,19 +276,28 @@ def _texture(model: mujoco.MjModel, geom: int) -> np.ndarray | None:
     return model.tex(row).data[..., :3] / 255.0
 
 
-def _checker(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
-    """Return the second colour and the width of the squares of ground whose texture is a checker; else nothing."""
+def _squares(model: mujoco.MjModel, geom: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the first and second colour of the texture of ground if that is a checker, without its marks."""
     texture = _texture(model, geom) if _shape(model, geom) in ("plane", "hfield") else None
     if texture is None:
-        return {}
+        return None
     height, width = texture.shape[0] // 2, texture.shape[1] // 2
     first, second = texture[height // 2, width // 2], texture[height // 2, width + width // 2]
     if np.allclose(first, second) or not np.allclose(second, texture[height + height // 2, width // 2]):
+        return None
+    return first, second
+
+
+def _checker(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
+    """Return the second colour and the width of the squares of ground whose texture is a checker; else nothing."""
+    squares = _squares(model, geom)
+    if squares is None:
         return {}
     material = int(model.geom_matid[geom])
     repeat, extent = float(model.mat_texrepeat[material, 0]), 2 * float(model.geom_size[geom, 0])
     whole_m = 1.0 if model.mat_texuniform[material] or not extent else extent
-    return {"checker": (second * model.mat_rgba[material, :3]).tolist(), "square_m": whole_m / max(repeat, 1e-6) / 2}
+    second = squares[1] * model.mat_rgba[material, :3]
+    return {"checker": second.tolist(), "square_m": whole_m / max(repeat, 1e-6) / 2}
 
 
 def _heights(model: mujoco.MjModel, geom: int) -> np.ndarray:
