@@ -256,15 +256,17 @@ def _shape(model: mujoco.MjModel, geom: int) -> str:
 
 def _color(model: mujoco.MjModel, geom: int) -> list[float]:
     """Return the colour in which MuJoCo draws a geom, with the mean of its texture unless that is a checker."""
-    material, own = int(model.geom_matid[geom]), model.geom_rgba[geom]
-    if material < 0:
-        return own.tolist()
-    rgba = (model.mat_rgba[material] if np.allclose(own, _NO_COLOR) else own).copy()
-    texture = _texture(model, geom)
+    rgba, texture = _tint(model, geom), _texture(model, geom)
     if texture is not None:
         squares = _squares(model, geom)
         rgba[:3] *= squares[0] if squares else texture.mean(axis=(0, 1))
     return rgba.tolist()
+
+
+def _tint(model: mujoco.MjModel, geom: int) -> np.ndarray:
+    """Return the colour by which MuJoCo multiplies the texture of a geom. Shape (4,)."""
+    material, own = int(model.geom_matid[geom]), model.geom_rgba[geom]
+    return (model.mat_rgba[material] if material >= 0 and np.allclose(own, _NO_COLOR) else own).copy()
 
 
 def _texture(model: mujoco.MjModel, geom: int) -> np.ndarray | None:
@@ -296,8 +298,7 @@ def _checker(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
     material = int(model.geom_matid[geom])
     repeat, extent = float(model.mat_texrepeat[material, 0]), 2 * float(model.geom_size[geom, 0])
     whole_m = 1.0 if model.mat_texuniform[material] or not extent else extent
-    second = squares[1] * model.mat_rgba[material, :3]
-    return {"checker": second.tolist(), "square_m": whole_m / max(repeat, 1e-6) / 2}
+    return {"checker": (squares[1] * _tint(model, geom)[:3]).tolist(), "square_m": whole_m / max(repeat, 1e-6) / 2}
 
 
 def _heights(model: mujoco.MjModel, geom: int) -> np.ndarray:
