@@ -35,6 +35,8 @@ GROUND = """
         pytest.param("2 2 .1", "", "", "", id="whole"),
         pytest.param("2 2 .1", "", "", 'mark="edge" markrgb="0 0 0"', id="edge"),
         pytest.param("2 2 .1", "", 'rgba=".4 .5 1 1"', "", id="own colour"),
+        pytest.param("4 4 .1", 'texuniform="true"', "", "", id="uniform"),
+        pytest.param("0 0 .1", "", "", "", id="infinite"),
     ],
 )
 def test_a_checker_is_the_one_that_mujoco_draws(size: str, uniform: str, color: str, mark: str, tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def _checker(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
         return {}
     material = int(model.geom_matid[geom])
     repeat, extent = float(model.mat_texrepeat[material, 0]), 2 * float(model.geom_size[geom, 0])
-    whole_m = 1.0 if model.mat_texuniform[material] or not extent else extent
+    whole_m = 2.0 if model.mat_texuniform[material] or not extent else extent
     return {"checker": (squares[1] * _tint(model, geom)[:3]).tolist(), "square_m": whole_m / max(repeat, 1e-6) / 2}
 
 
