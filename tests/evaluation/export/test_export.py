@@ -13,14 +13,16 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from tensordict import TensorDict
 
 import mjtrain
 from mjtrain.cli.export import main
-from mjtrain.config import ImitationConfig, ObservationTerm
+from mjtrain.config import ImitationConfig, ObservationTerm, VecEnvConfig
 from mjtrain.deployment.policy import KEY
 from mjtrain.deployment.simulated_readings import SimulatedReadings
 from mjtrain.env.catalog import list_tasks, load_task
 from mjtrain.env.env import Env
+from mjtrain.env.external.env import make_foreign_env
 from mjtrain.evaluation.export import networks
 from mjtrain.evaluation.export.metadata import _without_folder, describe_policy
 from mjtrain.learning.rsl_rl.cnn_model import _normalise
@@ -31,6 +33,7 @@ from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.model import load_model
 from support.envs import make_env
+from support.point_mass import PointMass
 from support.vision import make_vision_env, make_vision_task, see, train_vision
 
 LAUNCH = mjtrain.LaunchConfig(gpu_ids=None, seed=1)
@@ -292,6 +295,27 @@ def test_a_policy_that_only_sees_has_bytes_as_its_only_input(tmp_path: Path) -> 
         policy({"image": images[:, :8]})
     with pytest.raises(RequestError, match=r"reads images \(image\); give observations by group"):
         policy(images)
+
+
+class SeenPointMass(PointMass):
+    """The point, and pictures between its groups."""
+
+    def get_observations(self) -> TensorDict:
+        seen = super().get_observations()
+        pictures = torch.zeros(self.num_envs, 3, 16, 16, dtype=torch.uint8)
+        return TensorDict({"policy": seen["policy"], "image": pictures, "critic": seen["critic"]}, [self.num_envs])
+
+
+def test_images_of_an_external_environment_are_described_as_inputs() -> None:
+    config = VecEnvConfig(make=SeenPointMass)
+    agent = make_vision_task(reads=("policy", "image", "critic")).agent
+    env = make_foreign_env(config, 2, "cpu", 0)
+    policy = ActorPolicy(agent, env.observe(), env.num_actions)
+    described = describe_policy(TrainedRun(task="point", env=config, agent=agent), env, policy)
+    assert described["observations"] == [{"name": "policy", "columns": [0, 2]}, {"name": "critic", "columns": [2, 6]}]
+    assert described["images"] == [{"input": "image", "dtype": "uint8", "shape": [3, 16, 16]}]
+    (flat, image) = networks._make_examples(policy).values()
+    assert (flat.shape, image.shape) == ((2, 6), (2, 3, 16, 16))
 
 
 @pytest.mark.xdist_group("onnx")

@@ -104,11 +104,13 @@ def list_image_inputs(policy: Policy) -> list[str]:
 
 
 def _describe_foreign(env: TaskEnv, policy: Policy) -> dict[str, Any]:
-    described, begin = [], 0
-    for group, shape in policy.inputs.items():
-        described.append({"name": group, "columns": [begin, begin + shape[0]]})
-        begin += shape[0]
-    return {"observations": described, "num_actions": env.num_actions}
+    described, begin, images = [], 0, list_image_inputs(policy)
+    for group, (size, *_) in policy.inputs.items():
+        if group not in images:
+            described.append({"name": group, "columns": [begin, begin + size]})
+            begin += size
+    seen = {"images": [_describe_input(policy, group) for group in images]} if images else {}
+    return {"observations": described, "num_actions": env.num_actions, **seen}
 
 
 def _describe_worlds(run: TrainedRun, env: Env, policy: Policy) -> dict[str, Any]:
@@ -179,8 +181,12 @@ def _describe_images(run: TrainedRun, env: Env, policy: Policy, group: str) -> d
             described["frame"] = _describe_frame(key, run.own_env.cameras[key], term.params)
         terms.append(described)
         begin += channels
+    return {**_describe_input(policy, group), "terms": terms}
+
+
+def _describe_input(policy: Policy, group: str) -> dict[str, Any]:
     dtype = str(policy.dtypes[group]).removeprefix("torch.")
-    return {"input": group, "dtype": dtype, "shape": list(policy.inputs[group]), "terms": terms}
+    return {"input": group, "dtype": dtype, "shape": list(policy.inputs[group])}
 
 
 def _describe_frame(name: str, camera: CameraConfig, params: dict[str, Any]) -> dict[str, Any]:
