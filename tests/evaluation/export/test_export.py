@@ -318,6 +318,14 @@ def test_images_of_an_external_environment_are_described_as_inputs() -> None:
     assert (flat.shape, image.shape) == ((2, 6), (2, 3, 16, 16))
 
 
+@pytest.mark.parametrize("name", ["observations", "actions"])
+def test_an_image_group_with_the_name_of_another_input_or_output_is_refused(name: str, tmp_path: Path) -> None:
+    agent = make_vision_task(reads=("actor", name)).agent
+    policy = ActorPolicy(agent, {"actor": torch.zeros(1, 4), name: torch.zeros(1, 3, 16, 16)}, 1)
+    with pytest.raises(RequestError, match=f"^export: image group {name}: "):
+        networks.write_onnx(policy, tmp_path / "policy.onnx", {})
+
+
 @pytest.mark.xdist_group("onnx")
 def test_runtimes_normalise_images_as_exactly_as_torch(tmp_path: Path) -> None:
     """Of images that are nearly flat, results are wrong by 1e-3 where an exported sum goes over all pixels at once."""

@@ -17,6 +17,7 @@ from mjtrain.evaluation.export.metadata import list_image_inputs
 from mjtrain.evaluation.playing.player import Player
 from mjtrain.learning.learner import Policy
 from mjtrain.mdp.reference import reference_of
+from mjtrain.runtime.errors import RequestError
 
 _FLAT = "observations"
 """Name of the input with the flat groups side by side, float32, shape (batch, size). The input of an image group has
@@ -246,6 +247,8 @@ def _arrange_inputs(policy: Policy, observations: dict[str, torch.Tensor]) -> di
     images = list_image_inputs(policy)
     flat = [observations[group] for group in policy.inputs if group not in images]
     arranged = {_FLAT: torch.cat(flat, dim=1)} if flat else {}
+    if taken := next((group for group in images if group in (*arranged, OUTPUT)), None):
+        raise RequestError(f"export: image group {taken}: also names an input or output; train with another name")
     return arranged | {group: observations[group] for group in images}
 
 
