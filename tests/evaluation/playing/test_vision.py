@@ -67,6 +67,8 @@ def test_what_the_policy_estimates_is_compared_with_the_truth(tmp_path: Path) ->
     assert table["estimates"][first]["unit"] == "two of them"
 
     policy = mjtrain.load_policy(run_dir)
+    with pytest.raises(RequestError, match="call it with observations first"):
+        policy.estimate()
     worlds = make_env(to_eval_config(env), num_envs=2, seed=3)
     worlds.reset(torch.ones(2, dtype=torch.bool))
     weights = load_checkpoint(run_dir / "model_2.pt", "cpu")["actor_state_dict"]

@@ -198,6 +198,9 @@ class TrainedPolicy:
 
         Returns:
             By observation term, in its unit: shape (num_envs, size), on the policy's device.
+
+        Raises:
+            RequestError: The policy was trained without such a group, or has not been called yet.
         """
         if self._estimates is None:
             flag = "--agent.algorithm.auxiliary-cfg.group"

@@ -81,6 +81,8 @@ class ActorPolicy:
     def estimate(self) -> torch.Tensor:
         """Return what the images of the last call tell of `estimated_group`, shape (num_envs, size)."""
         network: Any = self.network
+        if network.image_latent.ndim == 1:
+            raise RequestError("the policy estimates from the images of its last call; call it with observations first")
         return network.auxiliary_head.estimate(network.image_latent)
 
     @torch.inference_mode()  # in which the memory was made
