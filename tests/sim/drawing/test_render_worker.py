@@ -10,7 +10,8 @@ import torch
 
 from mjtrain.config import RobotConfig
 from mjtrain.env.catalog import load_task
-from mjtrain.sim.drawing.backend import drawing_environ
+from mjtrain.runtime.errors import RequestError
+from mjtrain.sim.drawing.backend import LIBRARIES, drawing_environ
 from mjtrain.sim.drawing.render_worker import set_quality
 from mjtrain.sim.drawing.renderer import FrameRenderer, VideoRenderer
 from mjtrain.sim.drawing.scene import crop_ground, make_scene
@@ -91,6 +92,13 @@ def test_a_driver_may_print_what_is_not_utf_8(tmp_path: Path) -> None:
         assert [video.path.name for video in videos.finish(patience(60))] == ["clip.mp4"]
     finally:
         videos.close()
+
+
+def test_pictures_without_a_library_name_their_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LIBRARIES, "osmesa", "libMissing.so.8")
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    with pytest.raises(RequestError, match=r"^render_mode='rgb_array': MuJoCo cannot .* found no libMissing\.so\.8: "):
+        FrameRenderer(robot_only(RobotConfig(spec=load_hanging)))
 
 
 def test_a_full_disk_is_said_and_leaves_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ LIBRARIES = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
 """Shared library that MuJoCo needs for each offscreen backend."""
 
 
-def resolve_backend(environ: Mapping[str, str], has_library: Callable[[str], bool]) -> str:
-    """Choose between egl, osmesa, and what the user asked for by MUJOCO_GL; pure."""
+def resolve_backend(environ: Mapping[str, str], has_library: Callable[[str], bool], what: str = "--video:") -> str:
+    """Choose between egl, osmesa, and what the user asked for by MUJOCO_GL; pure. The error begins with `what`."""
     chosen = environ.get("MUJOCO_GL", "").lower()
     candidates = [chosen] if chosen else list(LIBRARIES)
     for name in candidates:
@@ -20,7 +20,7 @@ def resolve_backend(environ: Mapping[str, str], has_library: Callable[[str], boo
             return name
     wanted = LIBRARIES[chosen] if chosen else " or ".join(LIBRARIES.values())
     raise RequestError(
-        f"--video: MuJoCo cannot render without a display here, because it found no {wanted}: apt-get install libegl1 "
+        f"{what} MuJoCo cannot render without a display here, because it found no {wanted}: apt-get install libegl1 "
         "libegl-mesa0 (with NVIDIA's driver libegl1 is enough) or, with MUJOCO_GL=osmesa, libosmesa6"
     )
 

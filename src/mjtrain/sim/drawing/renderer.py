@@ -168,7 +168,7 @@ class FrameRenderer:
     """Draws worlds with MuJoCo's renderer in a separate process, from the robot's first camera if it has one."""
 
     def __init__(self, config: EnvConfig) -> None:
-        backend = resolve_backend(os.environ, has_library)
+        backend = resolve_backend(os.environ, has_library, "render_mode='rgb_array':")
         handle, self._model_file = tempfile.mkstemp(suffix=".mjb")
         os.close(handle)
         try:
