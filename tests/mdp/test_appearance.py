@@ -235,6 +235,15 @@ def test_colors_are_those_that_were_drawn(make: Callable[..., Env]) -> None:
     assert red > 3 * max(green, blue, 1), "the floor"
 
 
+def test_grey_takes_the_place_of_the_material(make: Callable[..., Env]) -> None:
+    """MuJoCo takes exactly this one for none."""
+    grey, lighter = (
+        make("geom_color", red=(value, value), green=(value, value), blue=(value, value)).cameras.images("left", "rgb")
+        for value in (0.5, 0.505)
+    )
+    assert (grey.int() - lighter.int()).abs().max() <= 2
+
+
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [

@@ -206,6 +206,8 @@ def _write_color(
     values = _nominal(env, field)[rows].repeat(env.num_envs, 1, 1)
     for channel, limits in enumerate(bounds):
         values[..., channel] = uniform(env, limits, len(rows))
+    if field == "geom_rgba":  # MuJoCo shows the material of a geom whose colour is exactly this grey
+        values[..., :3] += 1e-4 * (values[..., :3] == 0.5).all(dim=-1, keepdim=True)
     _write(env, worlds, field, rows, values)
 
 
