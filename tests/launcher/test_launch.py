@@ -1,7 +1,6 @@
 """mjtrain.launch with real processes."""
 
 import asyncio
-import contextlib
 import multiprocessing
 import os
 import re
@@ -32,7 +31,7 @@ from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.processes import read_stat
 from mjtrain.runtime.rank import RankContext
 from mjtrain.sim.robots.model import open_robot
-from support.machine import free_port, many_open_files, patience
+from support.machine import free_port, full_pipe, many_open_files, patience
 
 CPU = LaunchConfig(gpu_ids=None)
 TWO = LaunchConfig(gpu_ids=None, num_workers=2, seed=10)
@@ -286,13 +285,7 @@ def test_a_stop_is_asked_for_and_enforced_where_standard_error_takes_nothing() -
     """As after Ctrl-S in the terminal."""
 
     def hold_output(context: RankContext) -> None:
-        _, full = os.pipe()
-        os.set_blocking(full, False)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                os.write(full, b"x" * 512)
-        os.set_blocking(full, True)
-        sys.stderr = open(full, "w")  # noqa: PTH123, SIM115
+        sys.stderr = open(full_pipe()[1], "w")  # noqa: PTH123, SIM115
         assert not mjtrain.stop_requested()
         os.kill(os.getpid(), signal.SIGTERM)
         assert mjtrain.stop_requested()

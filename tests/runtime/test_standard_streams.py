@@ -12,7 +12,7 @@ import pytest
 
 from mjtrain.launcher.job.outputs import Console
 from mjtrain.runtime.standard_streams import lenient_streams, try_to_write_to_stderr
-from support.machine import patience, wait_until
+from support.machine import full_pipe, patience, wait_until
 
 TEXT = "x" * (1 << 20)
 """More than a pipe holds."""
@@ -65,12 +65,7 @@ def test_the_output_of_ranks_waits_for_a_slow_reader() -> None:
 
 def test_a_line_that_standard_error_does_not_take_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a process that must end waits for anyone who holds the output back."""
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(write, b"x" * 512)
-    os.set_blocking(write, True)
+    read, write = full_pipe()
     with open(write, "w") as stderr:  # noqa: PTH123
         monkeypatch.setattr(sys, "stderr", stderr)
         writer = threading.Thread(target=try_to_write_to_stderr, args=(TEXT,), daemon=True)

@@ -64,6 +64,17 @@ def many_open_files() -> Iterator[None]:
         yield
 
 
+def full_pipe() -> tuple[int, int]:
+    """Return the reading and the writing end of a pipe that takes nothing more until someone reads."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 512)
+    os.set_blocking(write, True)
+    return read, write
+
+
 def read_proc(pid: int, name: str) -> bytes:
     """Return the content of /proc/PID/NAME; empty where the process has ended or is not ours to read."""
     try:

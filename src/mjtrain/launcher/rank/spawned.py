@@ -67,7 +67,7 @@ def run_rank(plan: LaunchPlan, scratch: Path, payload: bytes) -> None:
         fn, args = pickle.loads(payload)
         if plan.master is None:
             store = FileStore(str(scratch / RENDEZVOUS_NAME), context.world_size)
-            # A group sets the timeout of its own store only, and NCCL's ranks wait for the first one in this one.
+            # `init_process_group` sets no timeout on a store that it is given, in which NCCL's ranks wait for rank 0.
             store.set_timeout(timedelta(seconds=plan.process_group_timeout_s))
         else:
             store = open_job_store(context, plan.master, plan.connect_timeout_s)
