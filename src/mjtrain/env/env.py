@@ -295,20 +295,20 @@ class Env:
     def explain_broken_worlds(self) -> str:
         """Say what most likely broke the worlds that broke since the last dump, to follow a colon; empty for none."""
         cause = self._nan_guard.explain()
-        if cause and self.engine.failure:
-            return f"MuJoCo raised {self.engine.failure}"
+        if cause and self.engine.failures:
+            return f"MuJoCo raised {self.engine.failures[-1]}"
         fastest = self.describe_fastest()
         return f"{cause} ({fastest})" if fastest else cause
 
     def dump_broken_worlds(self, folder: Path, name: str) -> list[Path]:
         """Write the last seconds of worlds that broke since the last call; see `NanGuard.dump`."""
-        self.engine.failure = ""
+        self.engine.failures.clear()
         return self._nan_guard.dump(folder, name)
 
     def forget_failures(self) -> None:
         """Forget broken worlds, warnings and full buffers so far, which the state does not contain."""
         self._nan_guard.forget()
-        self.engine.failure = ""
+        self.engine.failures.clear()
         for noted in (*self.engine.warnings.values(), *(buffer.missed for buffer in self.engine.buffers.values())):
             noted.zero_()
 

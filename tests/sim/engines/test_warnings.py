@@ -74,8 +74,8 @@ def test_a_world_in_which_mujoco_raises_fails_alone() -> None:
     before = engine.state.qpos.clone()
     engine.step(torch.zeros(3, 1), 2)
     assert engine.failed.tolist() == [False, True, False]
-    assert "increase <size memory" in engine.failure
-    assert "\n" not in engine.failure
+    assert "increase <size memory" in engine.failures[-1]
+    assert "\n" not in engine.failures[-1]
     assert (engine.state.qpos != before).any(dim=1).tolist() == [True, False, True]
     lift(engine, [True, True, True])
     engine.step(torch.zeros(3, 1), 2)

@@ -45,8 +45,8 @@ def make_engine(name: "EngineName", config: "EnvConfig", num_envs: int, device: 
             from mjtrain.sim.engines.native_on_device import NativeOnDevice
 
             engine = NativeOnDevice(model, num_envs, device=device, num_threads=num_threads)
-        if engine.failure:
-            raise RequestError(f"{robot}: MuJoCo cannot compute its default pose: {engine.failure}")
+        if engine.failures:
+            raise RequestError(f"{robot}: MuJoCo cannot compute its default pose: {engine.failures[-1]}")
         return engine
     from mjtrain.sim.engines.warp import WarpEngine
 

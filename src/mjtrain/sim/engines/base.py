@@ -99,13 +99,8 @@ class Engine(Protocol):
     """Worlds that the last step could not compute: an acceleration was bad, or MuJoCo raised an error, in which case
     the world did not move. Boolean, shape (num_envs,)."""
 
-    @property
-    def failure(self) -> str:
-        """What MuJoCo raised in the last world in which it did since the reader last cleared it, in one line."""
-        ...
-
-    @failure.setter
-    def failure(self, failure: str) -> None: ...
+    failures: list[str]
+    """What MuJoCo raised in the last world in which it did since the reader last cleared it, in one line; or empty."""
 
     warnings: Mapping[str, torch.Tensor]
     """Worlds in which MuJoCo warned since the reader last cleared it, by the name of the warning; on the CPU. Empty for

@@ -80,7 +80,7 @@ class NativeEngine:
             model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
         self._batch = Batch(model, num_envs, num_threads)
         self.failed = torch.zeros(num_envs, dtype=torch.bool, pin_memory=pin_memory)
-        self.failure = ""
+        self.failures: list[str] = []
         self._warned = np.zeros((len(_WARNINGS), num_envs), dtype=bool)
         self._counted = np.zeros((num_envs, len(_WARNINGS)), dtype=np.int32)
         self.warnings: Mapping[str, torch.Tensor] = dict(zip(_WARNINGS, torch.from_numpy(self._warned), strict=True))
@@ -164,7 +164,7 @@ class NativeEngine:
         self._batch.history[worlds[:, None], columns[0]] = values[worlds[:, None], columns[1]]
 
     def _note_failure(self, error: SimulationError) -> None:
-        self.failure = " ".join(self._batch.error(int(error.ids[0])).split())
+        self.failures[:] = [" ".join(self._batch.error(int(error.ids[0])).split())]
 
     def _note_warnings(self) -> np.ndarray:
         """Return which warnings are new since the last call. Boolean, shape (num_envs, num_warnings)."""

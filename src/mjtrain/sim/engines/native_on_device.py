@@ -32,6 +32,7 @@ class NativeOnDevice:
         self.buffers: Mapping[str, Buffer] = self._worlds.buffers
         self.warnings: Mapping[str, torch.Tensor] = self._worlds.warnings
         self.failed = self._worlds.failed.to(self.device, copy=True)
+        self.failures = self._worlds.failures
         here = self._worlds.state
         self._arguments = {
             "ctrl": torch.empty_like(here.ctrl, pin_memory=pin),
@@ -42,15 +43,6 @@ class NativeOnDevice:
         }
         self._expanded: dict[str, _Expanded] = {}
         self._followed: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-
-    @property
-    def failure(self) -> str:
-        """What MuJoCo raised; see `Engine.failure`."""
-        return self._worlds.failure
-
-    @failure.setter
-    def failure(self, failure: str) -> None:
-        self._worlds.failure = failure
 
     def step(self, ctrl: torch.Tensor, num_substeps: int) -> None:
         """Advance every world by num_substeps physics steps; see `Engine.step`."""

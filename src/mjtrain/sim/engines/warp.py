@@ -71,7 +71,7 @@ class WarpEngine:
         self._warmstart = wp.to_torch(self._data.qacc_warmstart)
         self._qacc = wp.to_torch(self._data.qacc)
         self.failed = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
-        self.failure = ""
+        self.failures: list[str] = []
         self.warnings: Mapping[str, torch.Tensor] = {}
         self.state = State(**{field.name: wp.to_torch(getattr(self._data, field.name)) for field in fields(State)})
         self._kept = {name: wp.to_torch(array) for name in _KEPT if (array := getattr(self._data, name)).size}
