@@ -136,8 +136,7 @@ def _step_once(config: EnvConfig, guards: TermGuards, mirrored: tuple[str, ...],
         for name in guarded.controllers:
             env.controller(name)
         for group in config.observations:
-            _find_infinite_settings(env, group, problems)
-            _compare_estimates(env, group, problems)
+            _check_observed(env, group, problems)
         _call_late(guarded, env)
         for name, problem in _find_sensor_problems(config, engine):
             problems.pop(name, None)  # what the term raised follows from the sensor
@@ -330,33 +329,23 @@ def _find_pose_problem(num_columns: int, object: str) -> str | None:
     return None
 
 
-def _find_infinite_settings(env: Env, group: str, problems: dict[str, str]) -> None:
-    """Find observations that noise, scale or clip makes infinite or NaN; the numbers of their functions are finite."""
-    parts = env.observe()[group].split(list(env.observation_widths(group).values()), dim=1)
-    for name, part in zip(env.config.observations[group], parts, strict=True):
-        if not part.isfinite().all():
-            problems.setdefault(
-                f"observations.{group}.{name}", "is not finite after noise, scale and clip; one of them is too large"
-            )
-
-
-def _compare_estimates(env: Env, group: str, problems: dict[str, str]) -> None:
-    """Call what compares estimates of an observation group with the group itself; only flat groups are estimated."""
+def _check_observed(env: Env, group: str, problems: dict[str, str]) -> None:
+    """Find observations that settings make infinite or NaN, and call what compares estimates with the observations."""
     observed = env.observe()[group]
-    if observed.ndim > 2:
-        return
-    columns = observed.split(list(env.observation_widths(group).values()), dim=1)
-    for (name, term), part in zip(env.config.observations[group].items(), columns, strict=True):
-        if term.estimate_error is None:
+    parts = observed.split(list(env.observation_widths(group).values()), dim=1)
+    for (name, term), part in zip(env.config.observations[group].items(), parts, strict=True):
+        place, func = f"observations.{group}.{name}", term.estimate_error
+        if not part.isfinite().all():  # the numbers of its function are finite
+            problems.setdefault(place, "is not finite after noise, scale and clip; one of them is too large")
+        if func is None or observed.ndim > 2:  # only flat groups are estimated
             continue
-        name, func = f"observations.{group}.{name}.estimate_error", term.estimate_error
         try:
             problem = find_result_problem("error", func(part, part), env.num_envs, env.device)
             problem = problem and f"{getattr(func, '__name__', 'the function')}() {problem}"
         except Exception as error:
             problem = describe_exception(func, error)
         if problem is not None:
-            problems.setdefault(name, problem)
+            problems.setdefault(f"{place}.estimate_error", problem)
 
 
 def _shrink(config: EnvConfig) -> EnvConfig:
