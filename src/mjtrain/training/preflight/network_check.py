@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mjtrain.config import (
     AgentConfig,
@@ -281,7 +281,8 @@ def _find_lost_image(flag: str, config: CnnConfig, group: str, shape: Shape) -> 
     """Follow an image through the layers, as RSL-RL's CNN sizes them."""
     size = shape[1:]
     for layer in range(len(config.output_channels)):
-        kernel, stride, dilation, max_pool = (_at(getattr(config, field), layer) for field in _PER_LAYER)
+        given = (getattr(config, field) for field in _PER_LAYER)
+        kernel, stride, dilation, max_pool = (item[layer] if isinstance(item, tuple) else item for item in given)
         reach = dilation * (kernel - 1) + 1
         pads = [0, 0]
         if config.padding != "none":
@@ -305,7 +306,3 @@ def _find_lost_image(flag: str, config: CnnConfig, group: str, shape: Shape) -> 
         if max_pool:
             size = tuple(math.ceil(width / 2) for width in size)
     return None
-
-
-def _at(value: Any, layer: int) -> Any:
-    return value[layer] if isinstance(value, tuple) else value
