@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from mjtrain.config import ForeignConfig, GymnasiumConfig, MjlabConfig
-from mjtrain.config.train import ForeignEnvConfig
 from mjtrain.env.base import TaskEnv, check_action
 from mjtrain.env.statistics import EnvLog, EpisodeStatistics
 from mjtrain.runtime.errors import RequestError, require
@@ -58,8 +57,8 @@ class ForeignWorlds(Protocol):
 class ForeignEnv(TaskEnv):
     """Counts episodes of foreign environments. Nothing is known of what they share or of worlds that break."""
 
-    def __init__(self, config: ForeignEnvConfig, worlds: ForeignWorlds, label: str) -> None:
-        self.config, self.worlds, self._label = config, worlds, label
+    def __init__(self, config: ForeignConfig, worlds: ForeignWorlds) -> None:
+        self.config, self.worlds = config, worlds
         self.num_envs, self.device = worlds.num_envs, worlds.device
         self.step_dt, self.max_episode_steps = worlds.step_dt, worlds.max_episode_steps
         self.episode_step = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
@@ -121,11 +120,11 @@ class ForeignEnv(TaskEnv):
 
     def state_dict(self) -> dict[str, Any]:
         """Return which environments these are: their state is not known."""
-        return {"foreign": self._label}
+        return {"foreign": self.config.label}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: ARG002
         """Refuse: always raise a ValueError."""
-        raise ValueError(f"{self._label} does not tell its state, so no checkpoint has it")
+        raise ValueError(f"{self.config.label} does not tell its state, so no checkpoint has it")
 
     def close(self) -> None:
         """Close them."""
@@ -148,7 +147,7 @@ def make_foreign_env(
             raise RequestError(f"{config.label}: {made}; {num_envs} were asked for (num_envs)")
         if worlds.num_actions < 1:
             raise RequestError(f"{config.label}: its actions are empty; a policy gives at least one number")
-        return ForeignEnv(config, worlds, config.label)
+        return ForeignEnv(config, worlds)
 
 
 @contextmanager
