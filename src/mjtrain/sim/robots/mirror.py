@@ -7,7 +7,6 @@ forces are reversed along that axis; angular velocities and torques, which are a
 
 import copy
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import mujoco
@@ -341,11 +340,16 @@ class _Finder:
         return self._local(frames[part], frames[image])
 
     def _check_motion(self, mirror: RobotMirror) -> None:
-        """Compare accelerations in a few random states, without contacts, with those of their mirror images."""
+        """Compare accelerations in a few states near the default pose, without contacts, with those of their images."""
         model = copy.copy(self._model)
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
         model.actuator_delay[:] = 0.0  # else controls would have no effect yet
-        for qpos, qvel, ctrl in self._draw_states(4):
+        rng = np.random.default_rng(0)
+        for _ in range(4):
+            qpos = self._home.copy()
+            mujoco.mj_integratePos(model, qpos, rng.uniform(-0.3, 0.3, model.nv), 1.0)
+            qvel = rng.uniform(-1.0, 1.0, model.nv)
+            ctrl = self._home_ctrl + rng.uniform(-0.1, 0.1, model.nu)
             one = _accelerate(model, qpos, qvel, ctrl)
             other = _accelerate(model, mirror.qpos @ qpos, mirror.qvel @ qvel, mirror.ctrl @ ctrl)
             difference = np.abs(mirror.qvel @ one - other)
@@ -357,15 +361,6 @@ class _Finder:
                     f"largest acceleration is {np.abs(one).max():.3g}: masses, inertias, damping or gains differ; "
                     "to accept that, raise --env.robot.mirror.tolerance"
                 )
-
-    def _draw_states(self, number: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield positions, velocities and controls around the default pose."""
-        model, rng = self._model, np.random.default_rng(0)
-        for _ in range(number):
-            qpos = self._home.copy()
-            mujoco.mj_integratePos(model, qpos, rng.uniform(-0.3, 0.3, model.nv), 1.0)
-            qvel = rng.uniform(-1.0, 1.0, model.nv)
-            yield qpos, qvel, self._home_ctrl + rng.uniform(-0.1, 0.1, model.nu)
 
     def _uneven(self, problem: str) -> RequestError:
         return RequestError(
