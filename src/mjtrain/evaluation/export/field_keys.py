@@ -113,7 +113,10 @@ def _describe_observations(described: dict[str, Any], joints: list[str]) -> dict
     terms = described["observations"]
     named = _name_all(described, joints)
     scales = [sign * term["scale"] for (_, sign), term in zip(named, terms, strict=True)]
-    clips = [_clip_before(term["clip"], scale) for term, scale in zip(terms, scales, strict=True)]
+    clips = [
+        sorted(bound / scale for bound in term["clip"]) if term["clip"] is not None else (-math.inf, math.inf)
+        for term, scale in zip(terms, scales, strict=True)
+    ]
     return {
         "observation_names": join([name for name, _ in named]),
         "observation_terms_scale": join(scales),
@@ -162,13 +165,6 @@ def _name(term: dict[str, Any], described: dict[str, Any], joints: list[str]) ->
     if function.startswith("mjtrain.mdp.observations:joint_") and term.get("joints") != joints:
         return term["name"], 1
     return _BY_FUNCTION.get(function) or term["name"], 1
-
-
-def _clip_before(clip: Sequence[float] | None, scale: float) -> tuple[float, float]:
-    if clip is None:
-        return (-math.inf, math.inf)
-    low, high = sorted(bound / scale for bound in clip)
-    return (low, high)
 
 
 def _why_not_gains(actions: list[dict[str, Any]], joints: list[str]) -> str | None:
