@@ -23,6 +23,7 @@ from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.event_log import find_injected
 from mjtrain.runtime.files import check_working_directory
 from mjtrain.runtime.standard_streams import (
+    find_descriptor,
     flush_standard_streams,
     lenient_streams,
     open_missing_streams,
@@ -230,9 +231,8 @@ def _describe_path(error: Exception, args: Sequence[str]) -> str | None:
 
 def _can_be_read() -> bool:
     """Whether standard output still has a reader, unlike in `mjtrain runs | head`; if not, drop what is buffered."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (OSError, ValueError):  # not a file, as in tests and notebooks
+    descriptor = find_descriptor(sys.stdout)
+    if descriptor is None:  # not a file, as in tests and notebooks
         return True
     poll = select.poll()
     poll.register(descriptor, 0)

@@ -52,13 +52,10 @@ def lenient_streams() -> Iterator[Callable[[], OSError | None]]:
     before, files = {}, {}
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if type(stream) is not io.TextIOWrapper:  # it belongs to a notebook or a test
+        descriptor = find_descriptor(stream) if type(stream) is io.TextIOWrapper else None
+        if descriptor is None:  # it belongs to a notebook or a test, or is in memory
             continue
         flush_standard_streams()
-        try:
-            descriptor = stream.fileno()
-        except OSError:  # it is in memory
-            continue
         before[name], files[name] = stream, _LenientFile(descriptor, "w", closefd=False)
         lenient = io.TextIOWrapper(
             io.BufferedWriter(files[name]),
