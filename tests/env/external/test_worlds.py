@@ -18,10 +18,11 @@ from tensordict import TensorDict
 import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.cli.parsing import add_named_parts
-from mjtrain.config import AgentConfig, GymnasiumConfig, TaskConfig, VecEnvConfig
+from mjtrain.config import AgentConfig, GymnasiumConfig, LaunchConfig, LearnerConfig, TaskConfig, VecEnvConfig
 from mjtrain.env.catalog import folder_name, is_same_task, load_task
 from mjtrain.env.external.env import ForeignEnv, make_foreign_env
 from mjtrain.learning.divergence import check_losses, check_rollout, find_broken_terms, find_large_terms
+from mjtrain.learning.library import make_learner
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.preflight.network_check import check_agent, check_before_training
@@ -29,6 +30,7 @@ from mjtrain.training.train_rank import make_rank_env
 from support.point_mass import LIMIT, PointMass
 
 PENDULUM = GymnasiumConfig(id="Pendulum-v1")
+CPU = LaunchConfig(gpu_ids=None, num_threads=1)
 
 
 def make(config: GymnasiumConfig | VecEnvConfig, num_envs: int = 3, seed: int = 0) -> ForeignEnv:
@@ -259,6 +261,33 @@ def test_observations_are_as_networks_compute() -> None:
 
     seen, *_ = make(VecEnvConfig(make=make_exact)).step(torch.ones(3, 1))
     assert {values.dtype for values in seen.values()} == {torch.float32}
+
+
+class Reusing(PointMass):
+    """Observes into the same memory in every step, and limits the actions where they are."""
+
+    def get_observations(self) -> Any:
+        seen = super().get_observations()
+        self.shown = getattr(self, "shown", seen)
+        return self.shown.update_(seen)
+
+    def step(self, actions: torch.Tensor) -> Any:
+        return super().step(actions.clamp_(-1, 1))
+
+
+def reusing(**options: Any) -> Reusing:
+    return Reusing(**options)
+
+
+def test_memory_that_is_written_again_changes_nothing_that_was_learned_from() -> None:
+    def learn(context: RankContext, function: Any) -> list[Any]:
+        agent = AgentConfig(num_steps_per_env=8, obs_groups={"actor": ("policy",), "critic": ("critic",)})
+        task = TaskConfig(env=VecEnvConfig(make=function), agent=agent, num_envs=4, max_iterations=2)
+        learner = make_learner(context, make_rank_env(context, make_train_config(task)), agent, LearnerConfig())
+        return [(result.metrics["kl"], result.metrics["loss/value"]) for result in learner.iterate(2)]
+
+    copied, written = (mjtrain.launch(learn, function, launch=CPU) for function in (point_mass, reusing))
+    assert copied == written
 
 
 def one_too_many(num_envs: int, **options: Any) -> PointMass:

@@ -192,7 +192,7 @@ class VecEnvWorlds(ForeignWorlds):
 
     def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
         """Step; see `ForeignWorlds.step`."""
-        result = self._envs.step(action)
+        result = self._envs.step(action.clone())  # some objects limit actions where they are
         if not isinstance(result, tuple) or len(result) != 4:
             raise RequestError(
                 f"{self._label}: step returned {_describe(result)}; give observations, rewards, dones, extras"
@@ -224,7 +224,7 @@ class VecEnvWorlds(ForeignWorlds):
             self._envs.close()
 
     def _read(self, observations: Any) -> dict[str, torch.Tensor]:
-        """Return the groups of a TensorDict, checked: float32, except for images of bytes."""
+        """Return the groups of a TensorDict, checked, as copies: some objects observe into the same memory again."""
         if isinstance(observations, torch.Tensor) or not callable(getattr(observations, "items", None)):
             raise RequestError(
                 f"{self._label}: observations are {_describe(observations)}; give a TensorDict of groups"
@@ -238,7 +238,9 @@ class VecEnvWorlds(ForeignWorlds):
                 )
         return {
             name: values.to(
-                self.device, values.dtype if values.ndim == 4 and values.dtype == torch.uint8 else torch.float32
+                self.device,
+                values.dtype if values.ndim == 4 and values.dtype == torch.uint8 else torch.float32,
+                copy=True,
             )
             for name, values in seen.items()
         }
