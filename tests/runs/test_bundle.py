@@ -57,6 +57,14 @@ def make(folder: Path) -> None:
     push.main([str(run.run_dir), str(folder / "bundle"), *small])
 
 
+@pytest.mark.parametrize(("learner", "flags"), [({}, ""), ({"learner": "skrl"}, " --learner skrl")])
+def test_the_command_on_a_card_names_the_learner(learner: dict[str, str], flags: str, tmp_path: Path) -> None:
+    launch = {"task": "Cartpole-Balance", "packages": {}, "run": {"num_envs": 8}, "seed": 3}
+    bundles.write_card(tmp_path, launch, {"iter": 1, **learner}, None, None)
+    front = yaml.safe_load((tmp_path / "README.md").read_text().split("---\n")[1])
+    assert front["command"] == f"mjtrain train Cartpole-Balance --num-envs 8 --seed 3{flags}"
+
+
 @pytest.fixture
 def bundle(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a bundle that may be changed."""

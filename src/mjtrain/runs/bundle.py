@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from mjtrain.config import DEFAULT_LEARNER
 from mjtrain.runs.checkpoint import CheckpointError, check_content, load_checkpoint
 from mjtrain.runs.run_dir import parse_yaml
 from mjtrain.runtime.errors import RequestError, require
@@ -238,7 +239,8 @@ def write_card(
         license_name: SPDX identifier; None for none.
     """
     task, packages = launch["task"], launch["packages"]
-    given = {**launch["run"], "seed": launch["seed"]}  # how long, and with what it was trained
+    learner = content.get("learner", DEFAULT_LEARNER)
+    given = {**launch["run"], "seed": launch["seed"], "learner": None if learner == DEFAULT_LEARNER else learner}
     flags = "".join(f" --{name.replace('_', '-')} {value}" for name, value in given.items() if value is not None)
     front: dict[str, Any] = {
         "library_name": "mjtrain",
