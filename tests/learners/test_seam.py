@@ -140,6 +140,21 @@ def test_a_loop_of_another_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("skrl", {"learning_rate": -0.5}, "skrl says ValueError: Invalid learning rate: -0.5"),
+        ("rl_games", {"config": {"weight_decay": -1.0}}, "rl_games says ValueError: Invalid weight_decay value: -1.0"),
+        ("rsl_rl", {"actor": {"hidden_dims": []}}, "rsl_rl says IndexError: list index out of range"),
+        ("rsl_rl", {"algorithm": {"optimizer": "foo"}}, "rsl_rl says ValueError: Invalid optimizer 'foo'. Valid opt"),
+    ],
+)
+def test_what_a_library_says_of_settings_is_one_line(name: str, settings: dict[str, Any], message: str) -> None:
+    learner, config = LearnerConfig(name=name, settings=settings), make_train_config(TASK)
+    with pytest.raises(RequestError, match=f"^--learner-config: {re.escape(message)}"):
+        make_learner(mjtrain.RankContext(), mjtrain.make_env(TASK, num_envs=2), config.agent, learner)
+
+
+@pytest.mark.parametrize(
     ("state", "message"),
     [
         ({"linear": [object]}, r"state_dict\(\)\['linear'\]\[0\] is <class 'object'>; a checkpoint holds tensors, "),

@@ -232,6 +232,7 @@ def test_what_follows_from_the_agents_config() -> None:
         ("--agent.actor.class-name RNNModel", "", "--agent.actor.class-name RNNModel: skrl's SAC has MLPModel here"),
         ("", "mini_batches: 4", "--learner-config mini_batches: skrl's SAC takes gradient_steps, batch_size, "),
         ("", "batch_size: 0", "--learner-config batch_size 0: must be at least 1"),
+        ("", "initial_entropy_value: 0.0", "--learner-config initial_entropy_value 0.0: has no logarithm to learn"),
         ("", "batch_size: 1", "--learner-config batch_size 1: one sample has no variance"),
         ("", "batch_size: 100000000", "--learner-config batch_size 100000000: must be at most the "),
         ("", "memory_size: 23", "--learner-config memory_size 23: must be at least the env steps of a rollout, 24"),

@@ -139,7 +139,15 @@ def check_learner(config: TrainConfig, world_size: int, device: str) -> tuple[st
 def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learner: LearnerConfig) -> "TrainingLoop":
     """Build what learns on this rank; with several ranks, the process group must be up."""
     defer_imports()
-    made = find_library(learner.name).make_learner(context, env, agent, learner.settings)
+    library = find_library(learner.name)
+    try:
+        made = library.make_learner(context, env, agent, learner.settings)
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        if isinstance(error, RequestError) or not learner.settings:
+            raise
+        raise RequestError(
+            f"--learner-config: {learner.name} says {type(error).__name__}: {message_of(error)}"
+        ) from error
     if (name := getattr(made, "learner", learner.name)) != learner.name:
         raise RequestError(f"--learner {learner.name}: its TrainingLoop has the name {name}; give it {learner.name}")
     return made

@@ -12,7 +12,7 @@ from rsl_rl.modules import EmpiricalNormalization
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.config import LaunchConfig, LearnerConfig, TrainConfig
+from mjtrain.config import LaunchConfig, LearnerConfig, SymmetryConfig, TrainConfig
 from mjtrain.learning.rsl_rl.library import RslRl
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime import heartbeat
@@ -128,6 +128,34 @@ def test_its_settings_are_those_of_the_command_that_resumes(tmp_path: Path) -> N
     assert mjtrain.launch(resume, curious(learning_rate=0.25), launch=ONE) == 0.25
     with pytest.raises(RequestError, match=r"run: rnd predictor.2.weight has shape \(2, 16\) .* and \(3, 16\) here$"):
         mjtrain.launch(resume, curious(num_outputs=3), launch=ONE)
+
+
+def test_it_may_look_at_a_group_that_mirror_images_lack() -> None:
+    config = curious()
+    state = {"observations": {**config.env.observations, "state": config.env.observations["actor"]}}  # pyright: ignore
+    algorithm = replace(config.agent.algorithm, symmetry_cfg=SymmetryConfig(use_data_augmentation=True))
+    agent = replace(config.agent, algorithm=algorithm)
+
+    def learn(context: RankContext, group: str) -> float:
+        seen = replace(agent, obs_groups={**agent.obs_groups, "rnd_state": (group,)})
+        runner = make_runner(context, replace(config, env=replace(config.env, **state), agent=seen))
+        return next(runner.iterate(1)).metrics["loss/rnd"]
+
+    assert mjtrain.launch(learn, "actor", launch=ONE) > 0
+    assert mjtrain.launch(learn, "state", launch=ONE) > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_learning_epochs": 0}, "algorithm.num_learning_epochs 0: give 1 or more"),
+        ({"num_mini_batches": 97}, "algorithm.num_mini_batches 97: give 1 to 96, the samples of a rollout"),
+    ],
+)
+def test_numbers_with_which_nothing_could_be_learned_are_refused(settings: dict[str, Any], message: str) -> None:
+    config = replace(curious(), learner=LearnerConfig(settings={"algorithm": settings}))
+    with pytest.raises(RequestError, match=f"^--learner-config {message}$"):
+        RslRl().check(replace(config, run=replace(config.run, num_envs=8)), 1, "cpu")
 
 
 def test_what_it_looks_at_must_be_said() -> None:

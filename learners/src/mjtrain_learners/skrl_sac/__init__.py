@@ -81,6 +81,11 @@ def check_own(agent: AgentConfig, settings: Mapping[str, Any], num_envs: int, wo
     for name in ("gradient_steps", "batch_size"):
         if translated[name] < 1:
             raise RequestError(f"--learner-config {name} {translated[name]}: must be at least 1")
+    if translated["learn_entropy"] and not translated["initial_entropy_value"] > 0.0:
+        value = translated["initial_entropy_value"]
+        raise RequestError(
+            f"--learner-config initial_entropy_value {value}: has no logarithm to learn; give more than 0"
+        )
     if translated["batch_size"] * world_size < 2 and has_normaliser(translated):
         raise RequestError(
             "--learner-config batch_size 1: one sample has no variance for skrl's normalisers; give at least 2"

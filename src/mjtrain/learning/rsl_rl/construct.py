@@ -94,17 +94,13 @@ def make_algorithm(
         if config.algorithm.symmetry_cfg.is_used:
             groups = {group for name in ("actor", "critic") for group in config.obs_groups[name]}
             assert isinstance(env.env, Env), "others are refused before"
-            images = MirrorImages(env.env.make_mirror(), groups, env.device)
+            others = config.obs_groups.get("rnd_state", ())  # RND does not learn from mirror images
+            images = MirrorImages(env.env.make_mirror(), groups, env.device, others)
             _add_symmetry(wanted, config.algorithm.symmetry_cfg, images)
     wanted = merge_settings(wanted, copy.deepcopy(dict(settings)))  # RSL-RL writes into what it is given
     make: Any = resolve_callable(wanted["algorithm"]["class_name"])
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
-            algorithm = make.construct_algorithm(env.get_observations(), env, wanted, context.device)
-    except TypeError as error:
-        if not settings:
-            raise
-        raise RequestError(f"--learner-config: RSL-RL says {error}") from error
+    with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
+        algorithm = make.construct_algorithm(env.get_observations(), env, wanted, context.device)
     if isinstance(config.algorithm, DaggerConfig) and config.algorithm.clip_teacher:
         assert isinstance(env.env, Env), "others are refused before"
         algorithm.clip_teacher(*env.env.action_bounds)

@@ -38,7 +38,13 @@ class RslRl:
         for name, value in config.learner.settings.items():
             if name not in parts or not isinstance(value, Mapping):
                 raise RequestError(f"--learner-config {name}: RSL-RL takes settings below {', '.join(parts)}")
-        if config.learner.settings.get("algorithm", {}).get("rnd_cfg"):
+        own, samples = config.learner.settings.get("algorithm", {}), config.num_envs * config.agent.num_steps_per_env
+        for name, most in (("num_learning_epochs", None), ("num_mini_batches", samples)):
+            number = own.get(name, 1)
+            if not isinstance(number, int) or number < 1 or number > (most or number):
+                limits = "1 or more" if most is None else f"1 to {most}, the samples of a rollout"
+                raise RequestError(f"--learner-config algorithm.{name} {number}: give {limits}")
+        if own.get("rnd_cfg"):
             if is_taught:
                 raise RequestError("--learner-config algorithm.rnd_cfg: a student has no rewards to add to")
             if "rnd_state" not in config.agent.obs_groups:

@@ -15,11 +15,15 @@ from mjtrain.env.mirror import Mirror
 class MirrorImages:
     """Appends to a batch its mirror image: what RSL-RL calls a data augmentation function."""
 
-    def __init__(self, mirror: Mirror, groups: Iterable[str], device: torch.device | str) -> None:
+    def __init__(
+        self, mirror: Mirror, groups: Iterable[str], device: torch.device | str, others: Iterable[str] = ()
+    ) -> None:
+        """Take the observation groups to mirror, and others that stay in a batch as they are."""
         self.matrices = {group: mirror.observations(group).to(device) for group in sorted(groups)}
         """Of each observation group as a column vector. Shape (size, size), float64."""
         self.action_matrix = mirror.actions().to(device)
         """Of an action as a column vector. Shape (num_actions, num_actions), float64."""
+        self._others = sorted(set(others) - self.matrices.keys())
 
     def __call__(
         self,
@@ -29,7 +33,8 @@ class MirrorImages:
     ) -> tuple[TensorDict | None, torch.Tensor | None]:
         """Return observations and actions, (batch, size) each, followed by their mirror images; None stays None."""
         if obs is not None:
-            both: Any = [obs.select(*self.matrices), self.mirror_observations(obs)]
+            images = self.mirror_observations(obs).update(obs.select(*self._others))
+            both: Any = [obs.select(*self.matrices, *self._others), images]
             obs = TensorDict.cat(both)
         if actions is not None:
             actions = torch.cat([actions, self.mirror_actions(actions)])
