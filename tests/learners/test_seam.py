@@ -154,6 +154,17 @@ def test_what_a_library_says_of_settings_is_one_line(name: str, settings: dict[s
         make_learner(mjtrain.RankContext(), mjtrain.make_env(TASK, num_envs=2), config.agent, learner)
 
 
+def test_what_two_ranks_refuse_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("algorithm: {optimizer: foo}")
+    with pytest.raises(SystemExit) as stop:
+        train([*SMALL, "--num-workers", "2", "--learner-config", str(file), "--log-root", str(tmp_path)])
+    *_, header, last = capsys.readouterr().err.strip().splitlines()
+    assert stop.value.code == 2
+    assert header.startswith("run directory: ")
+    assert last.startswith("train: --learner-config: rsl_rl says ValueError: Invalid optimizer 'foo'.")
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [

@@ -169,7 +169,11 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
         body(args)
     except RequestError as error:
         _end_for_memory(name, error.__cause__)  # of a task or a library that was imported
-        for line in (str(error), *getattr(error, "__notes__", ())):
+        from mjtrain.launcher.failure import RULE
+
+        # The report of a job repeats the error.
+        notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(RULE)]
+        for line in (str(error), *notes):
             print(printable(f"{name}: {' '.join(line.split())}"), file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
