@@ -129,6 +129,8 @@ def test_text_formats(tmp_path: Path, motion: Motion, skeleton: Skeleton) -> Non
     np.savetxt(tmp_path / "a.csv", rows, delimiter=",", fmt="%.17g")
     content = {"LoopMode": "Wrap", "FrameDuration": 0.02, "Frames": rows.tolist()}
     (tmp_path / "a.txt").write_text(json.dumps(content))
+    for file in ("a.csv", "a.txt"):  # spreadsheets begin a text with a mark
+        (tmp_path / file).write_text((tmp_path / file).read_text(), encoding="utf-8-sig")
     for back in (read_motion(tmp_path / "a.csv", skeleton, fps=50), read_motion(tmp_path / "a.txt", skeleton)):
         assert np.abs(back.joint_pos - motion.joint_pos).max() < 1e-12
         assert np.abs(back.root_quat - motion.root_quat).max() < 1e-12

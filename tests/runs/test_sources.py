@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from mjtrain.cli import play, train
-from mjtrain.config import EnvConfig, RewardTerm, to_plain
+from mjtrain.config import CommandTerm, EnvConfig, RewardTerm, to_plain
 from mjtrain.env.catalog import load_task
 from mjtrain.runs import sources
+from mjtrain.runs.claim import claim_run_dir
 from mjtrain.runs.run_dir import save_params
 from mjtrain.runs.sources import (
     list_code,
@@ -160,6 +161,39 @@ def test_folders_are_data_and_mere_words_are_none(tmp_path: Path, monkeypatch: p
     shutil.rmtree(run / "data")
     with pytest.raises(RequestError, match=r"run: its file own.npz is not here, and the run has no copy"):
         restore_data(run, env)
+
+
+@pytest.mark.parametrize("place", [".", "..", "clips"])
+def test_a_folder_of_motions_needs_no_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    clips, run = tmp_path / "clips", tmp_path / "run"
+    (clips / "inner").mkdir(parents=True)
+    run.mkdir()
+    (clips / "walk.npz").write_text("walk")
+    monkeypatch.chdir({".": clips, "..": clips / "inner", "clips": tmp_path}[place])
+    env = config_with(note=place)
+    assert keep_data(run, env) == []
+    assert not (run / "data").exists()  # elsewhere it is a mere word
+    env = replace(env, commands={"motion": CommandTerm(func=near, params={"file": place})})
+    assert keep_data(run, env) == []
+    assert [path.name for path in (run / "data").iterdir()] == ["clips"]
+    (clips / "walk.npz").write_text("another")
+    restored, _ = restore_data(run, env)
+    assert restored.commands["motion"].params["file"] == str(run / "data" / "clips")
+    assert (run / "data" / "clips" / "walk.npz").read_text() == "walk"
+
+
+def test_the_copy_of_a_folder_is_without_the_runs_in_it(tmp_path: Path) -> None:
+    """The run that keeps the copy would copy itself without end."""
+    env, first, second = config_with(file=str(tmp_path)), tmp_path / "logs" / "1", tmp_path / "logs" / "2"
+    (tmp_path / "walk.npz").write_text("walk")
+    for run in (first, second):
+        run.mkdir(parents=True)
+        with claim_run_dir(run):
+            assert keep_data(run, env) == []
+        (copy,) = (run / "data").iterdir()
+        assert sorted(str(path.relative_to(copy)) for path in copy.rglob("*")) == ["logs", "walk.npz"]
+    assert list_data_changes(first, env) == []
+    assert restore_data(first, env) == (env, [])
 
 
 def test_what_is_not_a_file_is_left_out_of_a_copy_and_said(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from mjtrain.runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
+    from mjtrain.motion.motion import Motion
     from mjtrain.sim.robots.kinematics import BodyStates
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -215,7 +216,7 @@ def load_reference(
 
 
 def list_clips(file: str) -> list[Path]:
-    """Return the file, or the NPZ files of a folder in alphabetical order.
+    """Return the file, or the NPZ files of a folder in alphabetical order; hidden ones are left out.
 
     Raises:
         RequestError: The folder has none.
@@ -223,7 +224,7 @@ def list_clips(file: str) -> list[Path]:
     path = Path(file)
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises if the name is too long
         return [path]
-    found = sorted(path.glob("*.npz"))
+    found = sorted(path.glob("[!.]*.npz"))
     if not found:
         raise RequestError(f"{file}: has no .npz file")
     return found
@@ -236,9 +237,16 @@ def _load(env: Env, file: str, anchor_body: str, patterns: tuple[str, ...], loop
 
     skeleton, fps = Skeleton(env.engine.model, env.config.robot), 1 / env.step_dt
     files = list_clips(file)
-    clips = [read_motion(path, skeleton) for path in files]
-    clips = [loop(clip, max(1, -int(-loop_s // clip.length_s))) for clip in clips]
-    clips = [clip if abs(clip.fps - fps) < 1e-6 * fps else resample(clip, fps) for clip in clips]
+
+    def read(path: Path) -> Motion:
+        clip = read_motion(path, skeleton)
+        try:
+            clip = loop(clip, max(1, -int(-loop_s // clip.length_s)))
+            return clip if abs(clip.fps - fps) < 1e-6 * fps else resample(clip, fps)
+        except RequestError as error:
+            raise RequestError(f"{path}: with loop_s {loop_s:g}, at one frame per env step: {error}") from error
+
+    clips = [read(path) for path in files]
     rows = env.engine.layout.rows("body", patterns)
     row_list = rows.tolist()
     first = row_list[0]

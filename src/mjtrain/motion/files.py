@@ -304,7 +304,7 @@ def _text(path: Path) -> str:
     if path.stat().st_size > _MAX_TEXT_MIB << 20:
         raise RequestError(f"has {path.stat().st_size >> 20} MiB; at most {_MAX_TEXT_MIB} are read")
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8-sig")  # spreadsheets write a mark before the text
     except UnicodeDecodeError as error:
         raise RequestError("is not a text file") from error
 

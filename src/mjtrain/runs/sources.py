@@ -20,6 +20,7 @@ from typing import Any
 from mjtrain.config import AnyEnvConfig, EnvConfig
 from mjtrain.config.plain import collect_functions
 from mjtrain.env.catalog import file_module
+from mjtrain.runs.claim import LOCK_FILE
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.files import may_access, read_regular, write_whole
@@ -102,10 +103,12 @@ def _kind_of(path: Path) -> int:
 
 
 def _list_items(path: Path) -> Iterator[Path]:
-    """Yield a file, or a folder and all that is in it, sorted by the parts of their paths."""
+    """Yield a file, or a folder and all that is in it except runs, sorted by the parts of their paths."""
     waiting = [path]
     while waiting:
         item = waiting.pop()
+        if item != path and _kind_of(item / LOCK_FILE):  # a run; the one that keeps the copy would copy itself
+            continue
         yield item
         if _kind_of(item) == stat.S_IFDIR:
             try:
@@ -270,10 +273,11 @@ def save_data(
 
 def _copy(path: Path, run_dir: Path, digest: str) -> tuple[str, list[Path]]:
     """Copy a file or a folder to data/, and return its place in the run and what is left out. A copy there stays."""
-    folder, name, number = run_dir / DATA_DIR, path.name, 1
+    own = path.name if path.name.strip(".") else path.resolve().name  # of a folder such as ..
+    folder, name, number = run_dir / DATA_DIR, own, 1
     while (folder / name).exists() and measure(folder / name)[0] != digest:
         number += 1
-        name = f"copy-{number}/{path.name}"  # with the name of the file, by which terms may go
+        name = f"copy-{number}/{own}"  # with the name of the file, by which terms may go
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     left_out = []
     for item in _list_items(path) if not (folder / name).exists() else ():
@@ -289,7 +293,9 @@ def _copy(path: Path, run_dir: Path, digest: str) -> tuple[str, list[Path]]:
 
 def _list_data(env: EnvConfig) -> list[str]:
     """List the texts in the parameters of terms that name an existing file or folder, each of them once."""
-    return list(filter(_names_file, _list_texts(env)))
+    motions = {str(term.params["file"]) for term in env.commands.values() if term.params.get("file")}
+    # The folder of a motion needs no slash: the text is not a mere word.
+    return [text for text in _list_texts(env) if _names_file(f"{text}/" if text in motions else text)]
 
 
 def _list_texts(env: EnvConfig) -> dict[str, None]:
