@@ -343,6 +343,19 @@ def test_hosts_may_have_the_same_files_in_other_folders(tmp_path: Path) -> None:
     assert {**edited, "robot": 0} == {**first, "robot": 0}
 
 
+def test_hosts_compare_files_of_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = []
+    for folder, text in (("a", "walk"), ("b", "walk"), ("c", "run")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.npz").write_text(text)
+        (tmp_path / folder / "hinge").write_text(f"a file in {folder} that is called like a joint")
+        monkeypatch.chdir(tmp_path / folder)
+        described.append(with_digests({"file": "own.npz", "joint": "hinge"}))
+    assert described[0] == described[1]
+    assert described[2]["file"] != described[0]["file"]
+    assert described[2]["joint"] == "hinge"
+
+
 def test_code_is_that_of_the_task_and_not_of_installed_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

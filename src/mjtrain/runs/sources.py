@@ -71,12 +71,12 @@ def measure(path: Path) -> tuple[str, int]:
 
 
 def with_digests(value: Any) -> Any:
-    """Replace each absolute file path in plain values by the file's digest: paths may differ between hosts."""
+    """Replace each file path in plain values by the file's digest: paths and contents may differ between hosts."""
     if isinstance(value, dict):
         return {name: with_digests(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [with_digests(part) for part in value]
-    if isinstance(value, str) and value.startswith("/") and _kind_of(Path(value)) == stat.S_IFREG:
+    if isinstance(value, str) and _kind_of(Path(value)) == stat.S_IFREG and _names_file(value):
         return f"*{Path(value).suffix} with the digest {measure(Path(value))[0].removeprefix(_PART)[:12]}"
     return value
 
