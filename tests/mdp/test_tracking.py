@@ -324,6 +324,16 @@ def test_wrong_parameters(changes: dict[str, Any], says: str) -> None:
         make(exact(**changes))
 
 
+@pytest.mark.parametrize(("term", "ahead"), [("targets", (1, -1)), ("anchor_position", -1), ("anchor_axes", -1)])
+def test_frames_before_the_present_one_are_refused(term: str, ahead: Any) -> None:
+    """There are none where an episode starts in the first frame, and in a folder they belong to another clip."""
+    config = exact()
+    actor = dict(config.observations["actor"])
+    actor[term] = actor[term].replace(params={**actor[term].params, "ahead": ahead})
+    with pytest.raises(RequestError, match=rf"actor\.{term}\.params\.ahead .*-1: .*must be at least 0"):
+        make(replace(config, observations={"actor": actor}), 2)
+
+
 def test_a_command_that_follows_no_motion_is_named() -> None:
     config = exact()
     commands = {

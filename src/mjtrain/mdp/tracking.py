@@ -11,10 +11,10 @@ an env step and before the next command; they compare the robot with the frame t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from weakref import WeakKeyDictionary
 
-from mjtrain.config.limits import AtLeast0, Bounds, Fraction, Positive
+from mjtrain.config.limits import AT_LEAST_0, AtLeast0, Bounds, Fraction, Positive
 from mjtrain.env.sampling import uniform
 from mjtrain.mdp import mirrors
 from mjtrain.mdp.reference import Reference, command_params, follows, load_reference, reference_of
@@ -221,7 +221,9 @@ def motion_controls(env: Env, *, command: str, actuators: tuple[str, ...], share
 
 
 @mirrors.mirrored(mirrors.motion_joints)
-def motion_joint_targets(env: Env, *, command: str, ahead: tuple[int, ...] = (1,)) -> torch.Tensor:
+def motion_joint_targets(
+    env: Env, *, command: str, ahead: Annotated[tuple[int, ...], AT_LEAST_0] = (1,)
+) -> torch.Tensor:
     """Joint positions, relative to the default pose, and velocities of the reference, for each of some frames.
 
     In rad and rad/s. Shape (num_envs, 2 * num_joints * num_frames).
@@ -239,7 +241,7 @@ def motion_joint_targets(env: Env, *, command: str, ahead: tuple[int, ...] = (1,
 
 
 @mirrors.mirrored(mirrors.anchor_position)
-def motion_anchor_pos_b(env: Env, *, command: str, ahead: int = 1) -> torch.Tensor:
+def motion_anchor_pos_b(env: Env, *, command: str, ahead: Annotated[int, AT_LEAST_0] = 1) -> torch.Tensor:
     """Position of the anchor body of the reference in the frame of the robot's, in m. Shape (num_envs, 3)."""
     reference = reference_of(env, command)
     anchor = env.bodies.select(reference.anchor_row)
@@ -248,7 +250,7 @@ def motion_anchor_pos_b(env: Env, *, command: str, ahead: int = 1) -> torch.Tens
 
 
 @mirrors.mirrored(mirrors.anchor_axes)
-def motion_anchor_ori_b(env: Env, *, command: str, ahead: int = 1) -> torch.Tensor:
+def motion_anchor_ori_b(env: Env, *, command: str, ahead: Annotated[int, AT_LEAST_0] = 1) -> torch.Tensor:
     """Axes x and y of the anchor body of the reference in the frame of the robot's. Shape (num_envs, 6)."""
     robot, wanted = _anchors(env, command, "quaternions", ahead)
     return rotations.first_axes(rotations.multiply(rotations.conjugate(robot), wanted))
