@@ -807,6 +807,42 @@ def test_joints_beside_locked_ones_of_the_same_body_turn_as_before(
     assert states[1] == pytest.approx(states[0], abs=1e-9)
 
 
+CLOSED = """
+<mujoco>
+  <compiler angle="radian"/>
+  <worldbody>
+    <body name="crank"><joint name="crank" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 0.3" size="0.01"/>
+      <body name="rod" pos="0 0 0.3"><joint name="rod" axis="0 1 0"/><geom size="0.01" pos="0.3 0 0"/></body>
+    </body>
+    <body name="rocker" pos="0.3 0 0"><joint name="rocker" axis="0 1 0"/><geom size="0.01" pos="0 0 0.3"/></body>
+  </worldbody>
+  <equality>EQUALITY</equality>
+  <keyframe><key name="home" qpos="0.4 -0.4 0.4"/></keyframe>
+</mujoco>
+"""
+
+
+@pytest.mark.parametrize(
+    "equality",
+    [
+        '<connect body1="rod" body2="rocker" anchor="0.3 0 0"/>',
+        '<connect body1="rod" anchor="0.3 0 0"/>',
+        '<weld body1="rod" body2="rocker" torquescale="2"/>',
+    ],
+    ids=["connect", "to the world", "weld"],
+)
+def test_a_closed_chain_stays_closed_where_it_was_if_joints_of_it_are_locked(equality: str, tmp_path: Path) -> None:
+    file = tmp_path / "closed.xml"
+    file.write_text(CLOSED.replace("EQUALITY", equality))
+    gaps = []
+    for model, qpos in ((load(file), [0.4, 0.2, -0.3]), (load(file, locked_joints=("crank",)), [0.2, -0.3])):
+        data = mujoco.MjData(model)
+        data.qpos[:] = qpos
+        mujoco.mj_forward(model, data)
+        gaps.append(data.efc_pos[: data.ne])
+    assert gaps[1] == pytest.approx(gaps[0], abs=1e-9)
+
+
 def test_keyframes_without_names_keep_their_poses(vendor: Path) -> None:
     file = vendor.with_name("nameless.xml")
     file.write_text(re.sub(r'<key name="[^"]*"', "<key", vendor.read_text()))

@@ -7,7 +7,7 @@ import numpy as np
 
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.keyframes import HOME, activation_columns
-from mjtrain.sim.robots.completion.parts import compile_copy, match
+from mjtrain.sim.robots.completion.parts import compile_copy, free_name, match
 from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, control_columns
 
 
@@ -21,7 +21,7 @@ def lock_joints(spec: Any, patterns: tuple[str, ...]) -> None:
     _untie(spec, names)
     model = compile_copy(spec)
     joints = [joint for joint in spec.joints if joint.name in names]
-    _place_bodies(model, joints)
+    _place_bodies(spec, model, joints)
     removed = [part for part in spec.actuators if part.trntype in ON_JOINT and part.target in names]
     keyframes = _shorten_keyframes(model, names, {part.name for part in removed})
     for key in spec.keys:  # MuJoCo checks their sizes whenever something is deleted
@@ -56,7 +56,7 @@ def _untie(spec: Any, names: set[str]) -> None:
             )
 
 
-def _place_bodies(model: Any, joints: list[Any]) -> None:
+def _place_bodies(spec: Any, model: Any, joints: list[Any]) -> None:
     """Give the bodies of joints the place in their parents that they have in the default pose."""
     data = mujoco.MjData(model)
     home = next((index for index in range(model.nkey) if model.key(index).name == HOME), None)
@@ -64,6 +64,8 @@ def _place_bodies(model: Any, joints: list[Any]) -> None:
     for joint in joints:
         column = int(model.joint(joint.name).qposadr[0])
         data.qpos[column] = pose[column]
+    if (data.qpos != model.qpos0).any():
+        _keep_ends(spec, model)
     mujoco.mj_kinematics(model, data)
     for joint in joints:
         body = joint.parent
@@ -77,6 +79,18 @@ def _place_bodies(model: Any, joints: list[Any]) -> None:
         body.pos = turn @ (data.xpos[index] - data.xpos[parent])
         body.quat, body.alt.type = place, mujoco.mjtOrientation.mjORIENTATION_QUAT
         _turn_back(data, index, body.joints, {part.name for part in joints})
+
+
+def _keep_ends(spec: Any, model: Any) -> None:
+    """Fix the ends of connects and welds of bodies, which MuJoCo otherwise measures in the new reference pose."""
+    bodies = {body.name: body for body in spec.bodies} | {"": spec.worldbody}
+    for part, data in zip(spec.equalities, model.eq_data, strict=True):
+        if part.type == mujoco.mjtEq.mjEQ_WELD and part.objtype == mujoco.mjtObj.mjOBJ_BODY:
+            part.data[3:10] = data[3:10]
+        elif part.type == mujoco.mjtEq.mjEQ_CONNECT and part.objtype == mujoco.mjtObj.mjOBJ_BODY:
+            ends = ((bodies[part.name1], data[:3]), (bodies[part.name2], data[3:6]))
+            sites = [body.add_site(name=free_name("connect", spec.sites), pos=place) for body, place in ends]
+            part.objtype, part.name1, part.name2 = mujoco.mjtObj.mjOBJ_SITE, sites[0].name, sites[1].name
 
 
 def _turn_back(data: Any, body: int, parts: list[Any], locked: set[str]) -> None:
