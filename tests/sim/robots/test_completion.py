@@ -650,6 +650,15 @@ def test_a_function_that_fails_or_returns_something_else_is_one_line() -> None:
         load_model(env_of(returns_text))
 
 
+def test_a_function_may_return_the_same_robot_again() -> None:
+    spec = mujoco.MjSpec.from_string(VENDOR)
+    config = env_of(
+        RobotConfig(spec=lambda: spec, sites={"head": SiteConfig(body="torso")}), terrain=TerrainConfig(kind="flat")
+    )
+    assert list_differences(load_model(config), load_model(config)) == []
+    assert [geom.name for geom in spec.geoms if geom.name == "ground"] == []
+
+
 def test_a_robot_without_a_free_joint_has_no_height(tmp_path: Path) -> None:
     path = tmp_path / "arm.xml"
     path.write_text('<mujoco><worldbody><body><joint name="a"/><geom size="0.1"/></body></worldbody></mujoco>')

@@ -120,7 +120,7 @@ def open_robot(robot: RobotConfig) -> Any:
         raise RequestError(f"{flag}: {type(error).__name__}: {message_of(error)}") from error
     if not isinstance(spec, mujoco.MjSpec):
         raise RequestError(f"{flag}: the function returned {type(spec).__name__}; it must return an mujoco.MjSpec")
-    return spec
+    return spec.copy()  # the function may return the same one again, which must not be complete already
 
 
 def _add_ground(spec: mujoco.MjSpec, config: TerrainConfig, height_field: HeightField | None) -> None:
