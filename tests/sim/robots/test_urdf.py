@@ -221,7 +221,12 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
         (LEG.replace("robot", "model"), {}, "<model>"),
         (LEG[:300], {}, "XML"),
         (LEG, {"home": {"knee": 3.0}}, "--home knee 3"),
-        (LEG, {"home": {"elbow": 3.0}}, "elbow"),
+        (LEG, {"home": {"elbow": 3.0}}, "^--home elbow 3: the robot has no joint 'elbow'"),
+        (
+            LEG,
+            {"home": {"*_knee": 0.5}},
+            r"^--home \*_knee 0\.5: '\*_knee' is not a valid regular expression over joint n",
+        ),
         (LEG, {"home": {"follower": 0.3}}, "--home follower 0.3: joint follower mimics "),
         (LEG, {"mesh_dir": "nowhere"}, "--mesh-dir nowhere"),
         (LEG, {"full_effort_at": 0.0}, "^--full-effort-at 0: must be more than 0"),
@@ -286,6 +291,7 @@ def test_a_free_joint_gets_a_name_that_no_joint_has(tmp_path: Path) -> None:
         "cut",
         "range",
         "joint",
+        "expression-of-shells",
         "mimic",
         "folder",
         "effort",
@@ -375,6 +381,18 @@ def test_check_robot_says_what_is_doubtful(tmp_path: Path, capsys: pytest.Captur
     assert "the base went from a height of 3.000 m" in said
 
 
+def test_check_robot_does_not_doubt_the_scale_of_its_own_actions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gripper = tmp_path / "gripper.xml"
+    gripper.write_text(
+        '<mujoco><worldbody><body><joint name="finger" type="slide" axis="1 0 0" range="0 0.04"/><geom size=".02"/>'
+        '</body></worldbody><actuator><position joint="finger" kp="200" kv="10" inheritrange="1"/></actuator></mujoco>'
+    )
+    check_robot([str(gripper)])
+    assert "nothing doubtful was found" in capsys.readouterr().out
+
+
 def test_check_robot_says_that_the_simulation_diverges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     robot = tmp_path / "stiff.xml"
     robot.write_text(
@@ -426,6 +444,13 @@ def test_a_joint_without_the_limits_of_the_file_is_said(text: str, words: str, t
     model, notes = import_leg(tmp_path, text)
     assert not model.joint("hip").limited[0]
     assert re.search(words, notes, re.MULTILINE)
+
+
+def test_a_pose_beyond_half_a_turn_of_a_continuous_joint_is_held(tmp_path: Path) -> None:
+    text = LEG.replace('"hip" type="revolute"', '"hip" type="continuous"')
+    model, _ = import_leg(tmp_path, text, home={"hip": 4.0})
+    assert model.key("home").ctrl[0] == pytest.approx(4.0)
+    assert model.actuator("hip").ctrlrange == pytest.approx([4.0 - np.pi, 4.0 + np.pi], abs=1e-5)
 
 
 def test_limits_in_degrees_and_mimics_of_no_joint_are_said(tmp_path: Path) -> None:

@@ -37,7 +37,11 @@ def match_names(patterns: Iterable[str], names: Iterable[str], kind: str) -> lis
     names = list(names)
     matched: dict[str, None] = {}
     for pattern in patterns:
-        hits = [name for name in names if re.fullmatch(pattern, name)]
+        try:
+            hits = [name for name in names if re.fullmatch(pattern, name)]
+        except re.error as error:
+            words = f"{pattern!r} is not a valid regular expression over {kind} names: {error}; '.*' matches all"
+            raise RequestError(words) from error
         if not hits:
             raise RequestError(f"the robot has no {kind} {pattern!r}; it has {', '.join(names) or 'none'}")
         matched.update(dict.fromkeys(hits))

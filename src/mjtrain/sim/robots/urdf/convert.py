@@ -186,7 +186,10 @@ def _choose_home(model: mujoco.MjModel, config: ImportConfig) -> tuple[np.ndarra
             moved.append(name)
     mimics = _followers(model)
     for pattern, value in config.home.items():
-        matched = match_names((pattern,), names, "joint")
+        try:
+            matched = match_names((pattern,), names, "joint")
+        except RequestError as error:
+            raise RequestError(f"--home {pattern} {value:.15g}: {error}") from error
         own = [name for name in matched if names[name] not in mimics]
         if not own:
             leader = model.joint(mimics[names[matched[0]]][0]).name
@@ -318,12 +321,13 @@ def _choose_actuators(
             softened.append(name)
             kp = stiffest
         kv = 2 * config.damping_ratio * math.sqrt(kp * inertia)
+        position = float(home[model.jnt_qposadr[joint]])
         actuators[name] = ActuatorConfig(
             joints=(re.escape(name),),
             kp=float(f"{kp:.4g}"),
             kv=float(f"{kv:.4g}"),
             force_range=(-effort, effort),
-            ctrl_range=None if model.jnt_limited[joint] or not is_hinge else (-math.pi, math.pi),
+            ctrl_range=None if model.jnt_limited[joint] or not is_hinge else (position - math.pi, position + math.pi),
         )
     kps = [actuator.kp for actuator in actuators.values()]
     notes = [
