@@ -12,6 +12,7 @@ import torch
 
 from mjtrain.config import (
     ActionTerm,
+    ActuatorConfig,
     CommandTerm,
     CurriculumTerm,
     EnvConfig,
@@ -583,6 +584,25 @@ def test_a_control_moves_the_foot_that_it_should() -> None:
         mujoco.mj_forward(model, data)
         places = np.array([data.sensor(f"{leg}_foot_position").data for leg in LEGS]) - data.xpos[1]
         np.testing.assert_allclose(places - default, moved, atol=3e-4)
+
+
+def test_position_actuators_may_be_motors_that_get_weaker_with_their_speed() -> None:
+    motors = ActuatorConfig(kp=30.0, kv=1.0, stall_torque=40.0, no_load_speed=20.0)
+    weaker = replace(
+        QUADRUPED, robot=replace(QUADRUPED.robot, actuators={"legs": motors}), observation_noise=False, events={}
+    )
+    env = make_env(weaker, num_envs=1)
+    plain = make_env(
+        replace(weaker, robot=replace(weaker.robot, actuators={"legs": ActuatorConfig(kp=30.0)})), num_envs=1
+    )
+    for each in (env, plain):
+        each.episode_step.fill_(20)
+        each._commands.values["velocity"][:] = 0.5
+    assert torch.allclose(env.controller("trot"), plain.controller("trot"))
+    push = replace(motors, type="velocity", kp=0.0)
+    env = make_env(replace(weaker, robot=replace(weaker.robot, actuators={"legs": push})), num_envs=1)
+    with pytest.raises(RequestError, match="actuator FR_hip: does not set the position of a hinge or a slide"):
+        env.controller("trot")
 
 
 def test_a_controller_without_position_actuators_is_refused() -> None:

@@ -393,6 +393,38 @@ def test_check_robot_does_not_doubt_the_scale_of_its_own_actions(
     assert "nothing doubtful was found" in capsys.readouterr().out
 
 
+ARM = """
+<mujoco>
+  <worldbody>
+    <body><joint name="j" axis="0 0 1" damping="DAMPING"/><geom size=".1" pos=".5 0 0" mass="1"/></body>
+  </worldbody>
+  <actuator>ACTUATOR</actuator>
+</mujoco>
+"""
+MOTOR = '<dcmotor name="a" joint="j" motorconst="1 1" resistance="1" controller="KP 0 KV 0 0 10" input="pos"/>'
+
+
+@pytest.mark.parametrize(
+    ("actuator", "damping", "says"),
+    [
+        ('<position name="a" joint="j" kp="0"/>', "1", "actuator a has a gain of 0, and moves nothing"),
+        ('<velocity name="a" joint="j" kv="0"/>', "1", "actuator a has a gain of 0, and moves nothing"),
+        ('<position name="a" joint="j" kp="10" kv="1"/>', "900", ": the joint's damping 900 is so large beside kp 10"),
+        ('<position name="a" joint="j" kp="10" kv="900"/>', "1", ": kv 900 is so large beside kp 10"),
+        (MOTOR.replace("KP", "10").replace("KV", "900"), "0", ": kv 900 is so large beside kp 10"),
+        (MOTOR.replace("KP", "10").replace("KV", "2"), "0", "nothing doubtful was found"),
+    ],
+    ids=["kp-0", "kv-0", "damped", "kv", "motor", "good-motor"],
+)
+def test_check_robot_looks_at_gains(
+    actuator: str, damping: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot = tmp_path / "arm.xml"
+    robot.write_text(ARM.replace("DAMPING", damping).replace("ACTUATOR", actuator))
+    check_robot([str(robot)])
+    assert says in capsys.readouterr().out
+
+
 def test_check_robot_says_that_the_simulation_diverges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     robot = tmp_path / "stiff.xml"
     robot.write_text(

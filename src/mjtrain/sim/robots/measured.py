@@ -7,7 +7,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.read_layout import BODIES, ON_JOINT, SCALAR_JOINTS, name_sensor_type
+from mjtrain.sim.robots.read_layout import BODIES, ON_JOINT, SCALAR_JOINTS, WITH_INPUTS, name_sensor_type, read_gains
 from mjtrain.sim.robots.start import find_base, make_start
 
 _OWN_FRAME = "the frame of the object"
@@ -172,8 +172,7 @@ def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[i
     """Return the joint that each position actuator moves, and its gear: the control is the gear times the position."""
     joints = []
     for name in actuators:
-        actuator = model.actuator(name)
-        if not actuator.biasprm[1] == -actuator.gainprm[0] < 0:
+        if not _sets_position(model, model.actuator(name).id):
             raise RequestError(f"actuator {name}: {_SETS_NO_POSITION}")
         joint = find_driven_joint(model, name)
         if joint in joints:
@@ -182,6 +181,14 @@ def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[i
             )
         joints.append(joint)
     return joints, np.array([model.actuator(name).gear[0] for name in actuators])
+
+
+def _sets_position(model: mujoco.MjModel, actuator: int) -> bool:
+    gain, bias = model.actuator_gainprm[actuator], model.actuator_biasprm[actuator]
+    if model.actuator_gaintype[actuator] not in WITH_INPUTS:
+        return bool(bias[1] == -gain[0] < 0)
+    is_position = model.actuator_ctrlspec[actuator] == mujoco.mjtCtrlInput.mjINPUT_POS
+    return bool(is_position and read_gains(model, actuator)[1] > 0)
 
 
 def find_driven_joint(model: mujoco.MjModel, actuator: str) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mjtrain.config import EnvConfig
 from mjtrain.sim.robots.layout import match_names
-from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, place_controls
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, place_controls, read_gains
 from mjtrain.sim.robots.start import find_home, make_start
 
 NUM_STARTS = 8
@@ -24,6 +24,9 @@ _HIGH_M, _VERY_HIGH_M = 0.2, 0.5
 
 _MOST_GRAVITY = 100.0
 """Gravity that no planet has, in m/s^2."""
+
+_NUMBERS = (mujoco.mjtGain.mjGAIN_FIXED.value, mujoco.mjtGain.mjGAIN_AFFINE.value)
+"""Types of gains that are 0 where all their parameters are."""
 
 _TIES = (mujoco.mjtEq.mjEQ_CONNECT.value, mujoco.mjtEq.mjEQ_WELD.value)
 
@@ -263,7 +266,7 @@ class Plausibility:
             return
         for row in self.action_table:
             index = model.actuator(row["actuator"]).id
-            if model.actuator_biastype[index] == mujoco.mjtBias.mjBIAS_NONE and not model.actuator_gainprm[index].any():
+            if model.actuator_gaintype[index] in _NUMBERS and not model.actuator_gainprm[index].any():
                 yield f"--env.robot: actuator {row['actuator']} has a gain of 0, and moves nothing"
             elif not model.actuator_gear[model.actuator_outadr[index]].any():
                 yield f"--env.robot: actuator {row['actuator']} has a gear of 0, and moves nothing"
@@ -332,7 +335,7 @@ class Plausibility:
             joint = int(model.actuator_trnid[index, 0])
             on_joint = model.actuator_trntype[index] in ON_JOINT and model.jnt_type[joint] in SCALAR_JOINTS
             gear = model.actuator_gear[model.actuator_outadr[index], 0] ** 2
-            kp, kv = (0.0 - model.actuator_biasprm[index, 1:3]) * gear  # not -0.0 where one is 0
+            kp, kv = (gear * value + 0.0 for value in read_gains(model, index)[1:])  # not -0.0 where one is 0
             if not on_joint or kp <= 0 or model.actuator(index).name not in driven:
                 continue
             dof = int(model.jnt_dofadr[joint])
@@ -347,7 +350,8 @@ class Plausibility:
             elif (limit := self._max_force(index)) < 0.5 * max(abs(data.qfrc_bias[dof]), inertia):
                 doubt = f"a force of at most {limit:.4g} is too weak for the joint's inertia and weight"
             elif damping > 1.2 * kp and damping > 4 * math.sqrt(kp * inertia):
-                doubt = f"kv {kv:.4g} is so large beside kp {kp:.4g} that a joint needs {damping / kp:.2g} s to move"
+                cause = f"kv {kv:.4g}" if 2 * kv > damping else f"the joint's damping {damping - kv:.4g}"
+                doubt = f"{cause} is so large beside kp {kp:.4g} that a joint needs {damping / kp:.2g} s to move"
             elif damping < 0.1 * math.sqrt(kp * inertia) and not model.dof_frictionloss[dof]:
                 doubt = f"kv {kv:.4g} hardly damps kp {kp:.4g}"
             else:

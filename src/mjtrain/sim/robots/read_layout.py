@@ -11,6 +11,8 @@ from mjtrain.sim.robots.start import find_home
 # Numbers as in the arrays of a model, because enumerations do not equal numpy's numbers in a tuple.
 SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value)
 ON_JOINT = (mujoco.mjtTrn.mjTRN_JOINT.value, mujoco.mjtTrn.mjTRN_JOINTINPARENT.value)
+WITH_INPUTS = (mujoco.mjtGain.mjGAIN_PID.value, mujoco.mjtGain.mjGAIN_DCMOTOR.value)
+"""Types of actuators whose controls are inputs of a controller."""
 BODIES = (mujoco.mjtObj.mjOBJ_BODY.value, mujoco.mjtObj.mjOBJ_XBODY.value)
 _WIDTHS = {mujoco.mjtJoint.mjJNT_FREE: (7, 6), mujoco.mjtJoint.mjJNT_BALL: (4, 3)}
 """Columns in qpos and in qvel of joints that have more than one."""
@@ -182,6 +184,16 @@ def neutral_controls(model: mujoco.MjModel) -> np.ndarray:
     )
     ctrl[model.actuator_ctrladr[is_quaternion]] = 1.0
     return ctrl
+
+
+def read_gains(model: mujoco.MjModel, index: int) -> tuple[float, float, float]:
+    """Return bias, kp and kd of an actuator's own force."""
+    if model.actuator_gaintype[index] == mujoco.mjtGain.mjGAIN_DCMOTOR:
+        return 0.0, float(model.actuator_gainprm[index, 4]), float(model.actuator_gainprm[index, 6])
+    if model.actuator_biastype[index] != mujoco.mjtBias.mjBIAS_AFFINE:
+        return 0.0, 0.0, 0.0
+    bias, stiffness, damping = map(float, model.actuator_biasprm[index, :3])
+    return bias, -stiffness, -damping
 
 
 def _field(model: mujoco.MjModel, name: str) -> np.ndarray:

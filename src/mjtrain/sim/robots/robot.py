@@ -9,7 +9,7 @@ import numpy as np
 from mjtrain.config import EnvConfig
 from mjtrain.runtime.errors import count
 from mjtrain.sim.robots.model import load_model
-from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, clamps_controls, name_inputs
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, clamps_controls, name_inputs, read_gains
 
 _DYNAMICS = {
     mujoco.mjtDyn.mjDYN_INTEGRATOR: "it integrates its control",
@@ -65,7 +65,7 @@ def _describe(model: mujoco.MjModel, index: int) -> dict[str, Any]:
     joint = int(model.actuator_trnid[index, 0]) if model.actuator_trntype[index] in ON_JOINT else None
     why = _why_not_linear(model, index)
     gear = float(model.actuator_gear[model.actuator_outadr[index], 0])
-    bias, kp, kd = _coefficients(model, index)
+    bias, kp, kd = read_gains(model, index)
     is_servo = why is None and _is_dc_servo(model, index)
     force_range = _range(model.actuator_forcelimited[index], model.actuator_forcerange[index])
     return {
@@ -84,16 +84,6 @@ def _describe(model: mujoco.MjModel, index: int) -> dict[str, Any]:
         else _range(model.jnt_actfrclimited[joint], model.jnt_actfrcrange[joint]),
         "delay_s": float(model.actuator_delay[index]),
     }
-
-
-def _coefficients(model: mujoco.MjModel, index: int) -> tuple[float, float, float]:
-    """Return bias, kp and kd of an actuator's own force."""
-    if model.actuator_gaintype[index] == _DCMOTOR:
-        return 0.0, float(model.actuator_gainprm[index, 4]), float(model.actuator_gainprm[index, 6])
-    if model.actuator_biastype[index] != mujoco.mjtBias.mjBIAS_AFFINE:
-        return 0.0, 0.0, 0.0
-    bias, stiffness, damping = map(float, model.actuator_biasprm[index, :3])
-    return bias, -stiffness, -damping
 
 
 def _describe_curve(model: mujoco.MjModel, index: int, gear: float) -> dict[str, float]:
@@ -154,7 +144,7 @@ def _gains(model: mujoco.MjModel, index: int) -> list[float] | None:
     if mujoco.mjtGain(model.actuator_gaintype[index]) not in (_PID, _DCMOTOR):
         return [gear * float(model.actuator_gainprm[index, 0])]
     inputs, spec = mujoco.mjtCtrlInput, int(model.actuator_ctrlspec[index])
-    _, kp, kd = _coefficients(model, index)
+    _, kp, kd = read_gains(model, index)
     by_input = ((inputs.mjINPUT_POS, kp), (inputs.mjINPUT_VEL, kd), (inputs.mjINPUT_FF, 1.0))
     return [gear * gain for bit, gain in by_input if spec & int(bit)]
 
