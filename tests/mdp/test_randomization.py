@@ -374,3 +374,29 @@ def test_an_event_that_makes_a_mass_negative_is_named() -> None:
     with pytest.raises(ValueError, match="body_mass is negative in some worlds") as caught:
         make_env(replace(config, events={"lighter": event}))
     assert caught.value.__notes__ == ["this happened in the term --env.events.lighter"]
+
+
+def test_a_body_that_mujoco_does_not_move_is_named_with_the_reason(tmp_path: Path) -> None:
+    robot = tmp_path / "cube.xml"
+    robot.write_text(
+        '<mujoco><worldbody><body name="cube"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
+        '<body><joint name="j"/><geom size=".1"/></body></worldbody><actuator><motor joint="j"/></actuator></mujoco>'
+    )
+    moved = EventTerm(
+        func=randomization.center_of_mass, mode="startup", params={"bodies": ("cube",), "offset_m": (-0.02, 0.02)}
+    )
+    config = EnvConfig(
+        robot=robot,
+        decimation=1,
+        episode_length_s=1.0,
+        actions={"all": ActionTerm()},
+        observations={"actor": {"j": observation(observations.joint_pos, joint="j")}},
+        rewards={},
+        terminations={},
+        events={"moved": moved},
+    )
+    says = (
+        r"^--env\.events\.moved: MuJoCo refuses the changed model: .*: body cube is compiled as simple .*simple='false'"
+    )
+    with pytest.raises(RequestError, match=says):
+        check_task(config)

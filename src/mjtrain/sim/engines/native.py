@@ -1,6 +1,7 @@
 """MuJoCo's C engine on a pool of threads, through `mujoco.batch`."""
 
 import copy
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from mujoco.batch import Batch, SimulationError
 
 from mjtrain.deployment.simulated_drives import find_history
+from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.engines.base import FOLLOWED, Buffer, State, check_engine_state, load_followed, save_followed
 from mjtrain.sim.robots.layout import MODEL_FIELDS
 from mjtrain.sim.robots.read_layout import make_layout
@@ -221,7 +223,12 @@ class NativeEngine:
             if field in self._expanded and (self._expanded[field].numpy()[worlds] < 0).any():
                 raise ValueError(f"{field} is negative in some worlds; a mass or an inertia must be positive")
         if worlds.size:
-            self._batch.set_const(worlds)
+            try:
+                self._batch.set_const(worlds)
+            except SimulationError as error:
+                self._note_failure(error)
+                words = re.sub(r"(?<=body )\d+", lambda row: self.model.body(int(row[0])).name or row[0], self.failure)
+                raise RequestError(f"MuJoCo refuses the changed model: {words}") from error
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the worlds; see `Engine.state_dict`."""
