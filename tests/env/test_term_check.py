@@ -251,6 +251,15 @@ def test_one_error_lists_all_that_is_missing(tmp_path: Path) -> None:
     assert "\n" not in message
 
 
+def test_what_a_urdf_lacks_is_told_with_the_command_that_adds_it(tmp_path: Path) -> None:
+    own = tmp_path / "robot.urdf"
+    link = '<link name="{}"><collision><geometry><box size="1 1 1"/></geometry></collision></link>'
+    joint = '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint>'
+    own.write_text(f'<robot name="r">{link.format("a")}{link.format("b")}{joint}</robot>')
+    with pytest.raises(RequestError, match=r"it has none.*: mjtrain import-robot makes MJCF with them$"):
+        make_env(replace(QUADRUPED, robot=str(own)))
+
+
 def test_an_object_is_the_free_joint_of_a_body() -> None:
     lost = termination(objects.dropped, object="FR_hip", below_m=0.0)
     message = "lacks: object FR_hip \\(for terminations.lost\\); it has base$"

@@ -315,9 +315,10 @@ def check_robot_names(config: EnvConfig, layout: "Layout") -> None:
             f"{', '.join(_KINDS[kind](layout)) or 'none'}"
             for kind, names in missing.items()
         ]
-        raise RequestError(
-            f"--env.robot {config.robot.label}: this task needs what the robot lacks: {'. '.join(lists)}"
-        )
+        lacks = f"this task needs what the robot lacks: {'. '.join(lists)}"
+        if config.robot.file.lower().endswith(".urdf"):
+            lacks += "; a URDF has no actuators, sensors and keyframes: mjtrain import-robot makes MJCF with them"
+        raise RequestError(f"--env.robot {config.robot.label}: {lacks}")
 
 
 def _wanted(config: EnvConfig) -> Iterator[tuple[str, str, str, bool]]:
