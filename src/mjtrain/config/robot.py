@@ -249,7 +249,7 @@ class ActuatorConfig:
     """Speed at which a motor with stall_torque exerts no more force, in rad/s or m/s, before the gear."""
 
     ctrl_range: tuple[float, float] | None = None
-    """Bounds of the control. None: the range of the joint for type position if it has one, else unbounded."""
+    """Bounds of the control. None: the joint's range for type position with gear 1, if it has one; else unbounded."""
 
     armature: Annotated[float | None, AT_LEAST_0] = None
     """Reflected inertia of the rotor that the joints get, in kg m² or kg. None: as in the file."""

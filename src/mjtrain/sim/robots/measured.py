@@ -7,7 +7,7 @@ import mujoco
 import numpy as np
 
 from mjtrain.runtime.errors import RequestError
-from mjtrain.sim.robots.read_layout import BODIES, ON_JOINT, SCALAR_JOINTS, WITH_INPUTS, name_sensor_type, read_gains
+from mjtrain.sim.robots.read_layout import BODIES, ON_JOINT, SCALAR_JOINTS, name_sensor_type, read_gains
 from mjtrain.sim.robots.start import find_base, make_start
 
 _OWN_FRAME = "the frame of the object"
@@ -172,7 +172,9 @@ def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[i
     """Return the joint that each position actuator moves, and its gear: the control is the gear times the position."""
     joints = []
     for name in actuators:
-        if not _sets_position(model, model.actuator(name).id):
+        index = model.actuator(name).id
+        kp, is_servo = read_gains(model, index)[1], model.actuator_ctrlspec[index] == mujoco.mjtCtrlInput.mjINPUT_POS
+        if not (kp > 0 and (is_servo or kp == model.actuator_gainprm[index, 0])):
             raise RequestError(f"actuator {name}: {_SETS_NO_POSITION}")
         joint = find_driven_joint(model, name)
         if joint in joints:
@@ -181,14 +183,6 @@ def find_joints(model: mujoco.MjModel, actuators: Sequence[str]) -> tuple[list[i
             )
         joints.append(joint)
     return joints, np.array([model.actuator(name).gear[0] for name in actuators])
-
-
-def _sets_position(model: mujoco.MjModel, actuator: int) -> bool:
-    gain, bias = model.actuator_gainprm[actuator], model.actuator_biasprm[actuator]
-    if model.actuator_gaintype[actuator] not in WITH_INPUTS:
-        return bool(bias[1] == -gain[0] < 0)
-    is_position = model.actuator_ctrlspec[actuator] == mujoco.mjtCtrlInput.mjINPUT_POS
-    return bool(is_position and read_gains(model, actuator)[1] > 0)
 
 
 def find_driven_joint(model: mujoco.MjModel, actuator: str) -> int:

@@ -11,8 +11,6 @@ from mjtrain.sim.robots.start import find_home
 # Numbers as in the arrays of a model, because enumerations do not equal numpy's numbers in a tuple.
 SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value)
 ON_JOINT = (mujoco.mjtTrn.mjTRN_JOINT.value, mujoco.mjtTrn.mjTRN_JOINTINPARENT.value)
-WITH_INPUTS = (mujoco.mjtGain.mjGAIN_PID.value, mujoco.mjtGain.mjGAIN_DCMOTOR.value)
-"""Types of actuators whose controls are inputs of a controller."""
 BODIES = (mujoco.mjtObj.mjOBJ_BODY.value, mujoco.mjtObj.mjOBJ_XBODY.value)
 _WIDTHS = {mujoco.mjtJoint.mjJNT_FREE: (7, 6), mujoco.mjtJoint.mjJNT_BALL: (4, 3)}
 """Columns in qpos and in qvel of joints that have more than one."""

@@ -9,14 +9,7 @@ import numpy as np
 from mjtrain.config import KeyframeConfig, RobotConfig
 from mjtrain.runtime.errors import RequestError
 from mjtrain.sim.robots.completion.parts import choose, compile_copy, match_one
-from mjtrain.sim.robots.read_layout import (
-    ON_JOINT,
-    SCALAR_JOINTS,
-    WITH_INPUTS,
-    control_columns,
-    neutral_controls,
-    place_controls,
-)
+from mjtrain.sim.robots.read_layout import ON_JOINT, SCALAR_JOINTS, control_columns, neutral_controls, place_controls
 from mjtrain.sim.robots.start import list_driven
 
 HOME = "home"
@@ -24,6 +17,10 @@ HOME = "home"
 
 _SLEW = {mujoco.mjtDyn.mjDYN_PID.value: 1, mujoco.mjtDyn.mjDYN_DCMOTOR.value: 7}
 """Column of actuator_dynprm with the fastest change of a controller's target, which is then a state, by dynamics."""
+
+_WITH_INPUTS = (mujoco.mjtGain.mjGAIN_PID.value, mujoco.mjtGain.mjGAIN_DCMOTOR.value)
+"""Types of actuators whose controls are inputs of a controller."""
+
 
 Controls = dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
 """Controls and activations by keyframe and actuator."""
@@ -154,7 +151,7 @@ def _hold(model: Any, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         target = model.actuator_gear[model.actuator_outadr[index], 0] * qpos[model.jnt_qposadr[joint]]
         controls, state = control_columns(model, index), activation_columns(model, index)
         dynamics = int(model.actuator_dyntype[index])
-        if int(model.actuator_gaintype[index]) in WITH_INPUTS:
+        if int(model.actuator_gaintype[index]) in _WITH_INPUTS:
             if not int(model.actuator_ctrlspec[index]) & mujoco.mjtCtrlInput.mjINPUT_POS:
                 continue
             ctrl[controls.start] = target = _limit(model, controls.start, target)  # the position is the first input
