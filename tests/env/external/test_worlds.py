@@ -32,6 +32,8 @@ from support.point_mass import LIMIT, PointMass
 PENDULUM = GymnasiumConfig(id="Pendulum-v1")
 CPU = LaunchConfig(gpu_ids=None, num_threads=1)
 
+MOST = float(np.finfo(np.float32).max)
+
 
 def make(config: GymnasiumConfig | VecEnvConfig, num_envs: int = 3, seed: int = 0) -> ForeignEnv:
     return make_foreign_env(config, num_envs, "cpu", seed)
@@ -421,6 +423,8 @@ def edges(num_envs: int, device: str, seed: int, *, low: list[float], high: list
         ([0.0, -np.inf], [4.0, np.inf], False, [0.0, 7.0], [2.0, 7.0]),
         ([-0.1], [0.3], False, [9.0], [0.3]),
         ([0, -3], [10, 3], True, [0.3, -9.0], [6, -3]),
+        ([-MOST, 0.0], [MOST, MOST], False, [-1.0, 7.0], [-1.0, 7.0]),
+        ([-MOST, -1.0], [MOST, 1.0], False, [0.5, -9.0], [0.5, -1.0]),
     ],
 )
 def test_actions_stay_within_the_bounds(low: list, high: list, whole: bool, action: list, sent: list) -> None:

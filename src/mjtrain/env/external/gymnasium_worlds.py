@@ -20,6 +20,9 @@ GROUP = "observation"
 DEFAULT_STEPS = 1000
 """Longest episode of an environment that does not say."""
 
+UNBOUNDED = 1e30
+"""Actions with bounds from here on have none: some environments give the largest float32."""
+
 
 def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
     """Make the environments of an id."""
@@ -69,8 +72,8 @@ class GymnasiumWorlds(ForeignWorlds):
         assert isinstance(actions, Box)
         self.num_actions = int(np.prod(actions.shape))
         self._is_whole = np.issubdtype(actions.dtype, np.integer)
-        bounds = (actions.low, actions.high)
-        low, high = (torch.as_tensor(bound.reshape(-1), device=self.device) + 0.0 for bound in bounds)
+        bounds = [torch.as_tensor(bound.reshape(-1), device=self.device) + 0.0 for bound in (actions.low, actions.high)]
+        low, high = (bound.where(bound.abs() < UNBOUNDED, bound.sign() * torch.inf) for bound in bounds)
         self._bounds = (low, high) if bool((low.isfinite() | high.isfinite()).any()) else None
         self._has_both = low.isfinite() & high.isfinite()
         self._nearest_to_0 = torch.zeros_like(low).clamp(low, high)
