@@ -2,7 +2,10 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +109,25 @@ def test_gymnasium_is_trained_resumed_played_and_exported(tmp_path: Path, capfd:
         mjtrain.play(run, engine="warp")
     with pytest.raises(RequestError, match="make_env and make_vec build mjtrain's tasks"):
         mjtrain.make_env("gymnasium:Pendulum-v1")
+
+
+def test_ctrl_c_saves_though_environments_have_processes(tmp_path: Path) -> None:
+    """A terminal signals all processes of the command."""
+    options = ["--gpu-ids", "None", "--num-threads", "1", "--logger", "none", "--log-root", str(tmp_path)]
+    options += ["--num-envs", "2", "--env.vectorization", "async"]
+    command = [sys.executable, "-m", "mjtrain.cli.train", "gymnasium:Pendulum-v1", *options]
+    with subprocess.Popen(command, env=ENVIRON, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not any(file.read_text() for file in tmp_path.glob("*/*/metrics.jsonl")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1] == "train: stopped by SIGINT"
+    last = [line for line in read_lines(tmp_path) if "event" not in line][-1]
+    assert [*tmp_path.glob(f"*/*/model_{last['iteration']}.pt")]
 
 
 @pytest.mark.parametrize("name", ["noise", "pushes", "randomization"])

@@ -1,6 +1,8 @@
 """Environments of others, as the training sees environments."""
 
 import math
+import os
+import signal
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
@@ -73,6 +75,41 @@ def test_episodes_are_counted_by_how_they_end() -> None:
     first = seen["observation"].clone()
     assert not torch.equal(env.step(torch.zeros(3, 1))[0]["observation"], first)
     env.close()
+
+
+class Dies(PendulumEnv):
+    """Its process is killed in the first step."""
+
+    def step(self, u: np.ndarray) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_of_an_environment_that_is_killed_is_named_and_the_others_end() -> None:
+    """Those before it have answered and wait, as they would for ever if Gymnasium closed them."""
+
+    def one_dies(num_envs: int, **_: Any) -> VectorEnv:
+        singles = [PendulumEnv] * (num_envs - 2) + [Dies, PendulumEnv]
+        return AsyncVectorEnv(singles, autoreset_mode=AutoresetMode.SAME_STEP)
+
+    env = make(VecEnvConfig(make=one_dies))
+    with pytest.raises(RuntimeError, match=r"one_dies: the process of environment 1 was killed by SIGKILL$"):
+        env.step(torch.zeros(3, 1))
+    workers: Any = env.worlds._workers  # pyright: ignore[reportAttributeAccessIssue]
+    env.close()
+    assert [worker.exitcode for worker in workers] == [-signal.SIGKILL] * 3
+
+
+def test_processes_of_environments_leave_signals_to_the_rank() -> None:
+    env = make(replace(PENDULUM, vectorization="async"), num_envs=2)
+    workers: Any = env.worlds._workers  # pyright: ignore[reportAttributeAccessIssue]
+    env.step(torch.zeros(2, 1))
+    for worker in workers:
+        assert os.getpgid(worker.pid) == worker.pid
+        for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+            os.kill(worker.pid, signum)
+    env.step(torch.zeros(2, 1))
+    env.close()
+    assert [worker.exitcode for worker in workers] == [0, 0]
 
 
 class NoLimit(PendulumEnv):

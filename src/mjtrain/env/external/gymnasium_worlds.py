@@ -1,7 +1,11 @@
 """Gymnasium's vector environments, stepped with tensors."""
 
+import os
+import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
 from typing import Any
 
 import gymnasium
@@ -9,6 +13,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Dict
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 
 from mjtrain.config import GymnasiumConfig
 from mjtrain.env.external.env import ForeignWorlds
@@ -26,17 +31,25 @@ UNBOUNDED = 1e30
 
 def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
     """Make the environments of an id."""
+    workers = {"worker": _work} if config.vectorization == "async" else {}
     try:
         return gymnasium.make_vec(
             config.id,
             num_envs=num_envs,
             vectorization_mode=config.vectorization,
-            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, **workers},
             **config.kwargs,
         )
     except Exception as error:  # of the environment's own code, too
         said = " ".join(str(error).split())
         raise RequestError(f"{config.label}: {said or type(error).__name__}") from error
+
+
+def _work(*args: Any) -> None:
+    """Be the process of an environment. The rank obeys signals to all processes of a job, and ends this one."""
+    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+        signal.signal(signum, signal.SIG_IGN)
+    _async_worker(*args)
 
 
 def _longest_episode(envs: VectorEnv) -> int:
@@ -67,6 +80,12 @@ class GymnasiumWorlds(ForeignWorlds):
         self.num_envs, self.device = envs.num_envs, torch.device(device)
         self.step_dt = 1.0 / float(envs.metadata.get("render_fps") or np.inf)
         self.max_episode_steps = _longest_episode(envs.unwrapped)
+        vector = envs.unwrapped
+        self._workers = vector.processes if isinstance(vector, AsyncVectorEnv) else []
+        for worker in self._workers:
+            with suppress(OSError):  # of one that runs another program by now
+                # Signals to a process group are for the rank, which finishes its iteration.
+                os.setpgid(worker.pid, 0)  # pyright: ignore[reportArgumentType] # it was started
         self._check_spaces()
         actions = envs.single_action_space
         assert isinstance(actions, Box)
@@ -102,7 +121,8 @@ class GymnasiumWorlds(ForeignWorlds):
 
     def begin(self) -> dict[str, torch.Tensor]:
         """Begin new episodes everywhere; see `ForeignWorlds.begin`."""
-        observations, _ = self._envs.reset(seed=self._seed)
+        with self._naming_lost_worker():
+            observations, _ = self._envs.reset(seed=self._seed)
         self._seed = None
         return self._group(observations)
 
@@ -115,7 +135,8 @@ class GymnasiumWorlds(ForeignWorlds):
         array = action.detach().cpu().numpy()
         if self._is_whole:
             array = np.rint(array).astype(self._envs.single_action_space.dtype)
-        observations, *results, _ = self._envs.step(array)
+        with self._naming_lost_worker():
+            observations, *results, _ = self._envs.step(array)
         rewards = self._tensor(results[0], torch.float32)
         terminated, truncated = (self._tensor(result, torch.bool) for result in results[1:])
         done = terminated | truncated
@@ -130,7 +151,29 @@ class GymnasiumWorlds(ForeignWorlds):
 
     def close(self) -> None:
         """Close them."""
-        self._envs.close()
+        vector = self._envs.unwrapped
+        if isinstance(vector, AsyncVectorEnv) and (
+            vector._state is not AsyncState.DEFAULT or any(worker.exitcode for worker in self._workers)
+        ):  # then Gymnasium would wait for answers that never come
+            for worker in self._workers:
+                worker.kill()
+            vector._state = AsyncState.DEFAULT
+            self._envs.close(terminate=True)
+        else:
+            self._envs.close()
+
+    @contextmanager
+    def _naming_lost_worker(self) -> Iterator[None]:
+        """Name the environment whose process has ended, if its pipe breaks in a with block."""
+        try:
+            yield
+        except (EOFError, ConnectionError) as error:
+            wait([worker.sentinel for worker in self._workers], timeout=1.0)
+            for number, worker in enumerate(self._workers):
+                if code := worker.exitcode:
+                    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+                    raise RuntimeError(f"{self._label}: the process of environment {number} {how}") from error
+            raise
 
     def _group(self, observations: Any) -> dict[str, torch.Tensor]:
         groups = observations if isinstance(observations, dict) else {GROUP: observations}
