@@ -49,6 +49,27 @@ def test_runs_become_curves_in_a_picture(log_root: Path, tmp_path: Path, capsys:
     assert colourful.sum() > 200  # the mean's line
 
 
+def test_a_run_without_an_iteration_is_left_out(
+    log_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one that has just begun, or that failed before its first iteration was completed."""
+    shutil.copytree(log_root, tmp_path / "logs")
+    one, two, _ = sorted((tmp_path / "logs").glob("*/*"))
+    (two / "metrics.jsonl").write_text('{"event": "end", "how": "failed"}\n')
+    main([str(tmp_path / "logs"), "--out", str(tmp_path / "curves.png")])
+    said = capsys.readouterr()
+    assert said.out.splitlines()[:2] == ["num_envs 64: to iteration 4", "num_envs 32: to iteration 5"]
+    assert said.err == f"warning: {two}: is left out, without a completed iteration yet\n"
+    with pytest.raises(SystemExit) as stop:
+        main([str(two)])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == f"plot: {two}: no run has a completed iteration yet\n"
+
+    (one.parent / "latest").symlink_to(one.name)  # is not another seed
+    main([str(tmp_path / "logs"), "--out", str(tmp_path / "curves.png")])
+    assert capsys.readouterr().out.splitlines()[0] == "num_envs 64: to iteration 4"
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

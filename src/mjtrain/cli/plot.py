@@ -44,9 +44,13 @@ def main(argv: list[str]) -> None:
 
     out = Path(options.out)
     check_out(out)
-    run_dirs = find_runs(places, options.log_root)
-    runs = [load_curves(run_dir) for run_dir in run_dirs]
-    for run_dir, run in zip(run_dirs, runs, strict=True):
+    found = {run_dir: load_curves(run_dir) for run_dir in find_runs(places, options.log_root)}
+    runs = [run for run in found.values() if run.rows]
+    if not runs:
+        raise RequestError(f"{' '.join(places)}: no run has a completed iteration yet")
+    for run_dir, run in found.items():
+        if not run.rows:
+            print(printable(f"warning: {run_dir}: is left out, without a completed iteration yet"), file=sys.stderr)
         if run.broken_lines:
             print(printable(f"warning: {describe_skipped(run_dir, run.broken_lines)} skipped"), file=sys.stderr)
     groups = group_runs(runs)

@@ -40,7 +40,7 @@ class RunCurves:
 
     name: str
     rows: Rows
-    """One per iteration, ascending."""
+    """One per iteration, ascending; empty before the first one is completed."""
 
     settings: dict[str, Any]
     """Settings of the training, by dotted name; runs with equal settings differ in their seeds only."""
@@ -70,10 +70,10 @@ class Curve:
 
 
 def find_runs(places: Sequence[str], log_root: str = "logs") -> list[Path]:
-    """Expand run directories, folders of run directories, and tasks to run directories."""
+    """Expand run directories, folders of run directories, and tasks to run directories, each once, without links."""
     found: dict[Path, None] = {}
     for place in places:
-        found |= dict.fromkeys(run.absolute() for run in _find_in_folder(place) or _find_of_task(place, log_root))
+        found |= dict.fromkeys(run.resolve() for run in _find_in_folder(place) or _find_of_task(place, log_root))
     return list(found)
 
 
@@ -103,8 +103,6 @@ def load_curves(run_dir: Path) -> RunCurves:
     """Read a run. It may still be running, may have been killed in the middle of a line, or may have been restarted."""
     lines = read_lines(run_dir)
     rows, restarts = parse_metrics(lines)
-    if not rows:
-        raise RequestError(f"{run_dir}: has no completed iteration yet")
     try:
         params = {name: load_params(run_dir, name) for name in ("env", "agent", "launch")}
         settings = _comparable(params | {"learner": to_plain(read_learner(run_dir))})
