@@ -351,6 +351,25 @@ def test_asha_compares_at_each_rung(tmp_path: Path) -> None:
     assert [result.state for result in study.results()].count("pruned") == 15
 
 
+def test_median_compares_trials_whose_metric_begins_at_different_iterations(tmp_path: Path) -> None:
+    """No episode may have ended in the first ones; of long runs, not every iteration is reported."""
+    study = open_study(tmp_path, pruner="median", max_iterations=300)
+
+    def run(value: float, begin: int) -> tuple[Trial, int]:
+        trial = study.ask()
+        for iteration in range(begin, 301):
+            if trial.is_due(iteration, 3):
+                trial.report(value, iteration)
+                if trial.should_prune():
+                    break
+        return trial, iteration
+
+    for begin in (3, 4, 6, 10):
+        run(1.0, begin)[0].end("complete", 1.0)
+    for begin in (3, 4, 5):
+        assert run(0.5, begin)[1] == 24  # the first one after --min-iterations, 22
+
+
 def test_a_trial_that_was_lost_is_not_ended(tmp_path: Path) -> None:
     study = optuna.create_study()
     frozen = study.ask()._cached_frozen_trial

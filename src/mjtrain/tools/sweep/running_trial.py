@@ -197,8 +197,9 @@ class RunningTrial:
         self.value = reported[max(reported)]
         if self._is_stopping or self.seed_index > 0:  # only first seeds are compared with each other
             return
+        interval = max(1, plan.max_iterations // REPORTS)
         for iteration, value in reported.items():
-            if iteration < self.trial.last_reported + max(1, plan.max_iterations // REPORTS):
+            if not self.trial.is_due(iteration, interval):
                 continue  # too soon, or known: a resumed run repeats iterations
             self.trial.report(value, iteration)
             if iteration >= plan.max_iterations:

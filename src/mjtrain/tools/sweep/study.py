@@ -136,6 +136,10 @@ class Trial(optuna.Trial):
         """Iteration of the last value that was reported; 0 for none."""
         return max(self._cached_frozen_trial.intermediate_values, default=0)
 
+    def is_due(self, iteration: int, interval: int) -> bool:
+        """Whether to report an iteration: the first one of a metric from each multiple of the interval on."""
+        return iteration // interval > self.last_reported // interval
+
     def report(self, value: float, step: int) -> None:
         """Keep a value of the metric, see Optuna."""
         self._check_ours()
