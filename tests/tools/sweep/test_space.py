@@ -46,12 +46,11 @@ def test_several_flags_share_a_value_of_several_words() -> None:
 
 
 def test_corners_have_every_bound_and_every_choice() -> None:
-    corners = list_corners(parse("a log 1e-4 1e-2", "b choice x y z", "c int 1 3"))
-    assert corners == [
-        {"a": 1e-4, "b": "x", "c": 1},
-        {"a": 1e-2, "b": "y", "c": 3},
-        {"a": 1e-2, "b": "z", "c": 3},
-    ]
+    *corners, last = list_corners(parse("a log 1e-4 1e-2", "b choice x y z", "c int 1 3", "d uniform 2 8"))
+    assert corners == [{"a": 1e-4, "b": "x", "c": 1, "d": 2}, {"a": 1e-2, "b": "y", "c": 3, "d": 8}]
+    assert (last["b"], last["c"]) == ("z", 3)
+    assert 1e-4 < float(last["a"]) < 1e-2
+    assert not float(last["d"]).is_integer()
 
 
 def test_a_grid_has_all_combinations() -> None:

@@ -65,6 +65,10 @@ CASES = [
         "--agent.algorithm.num-learning-epochs 1.5: give a whole number",
     ),
     (
+        f"Cartpole-Balance --param agent.algorithm.num-learning-epochs uniform 2 8 {SMALL}",
+        "--agent.algorithm.num-learning-epochs 4.2918: give a whole number",
+    ),
+    (
         f"Cartpole-Balance --param agent.algorithm.num-learning-epochs int 0 5 {SMALL}",
         "--agent.algorithm.num-learning-epochs 0: must be at least 1",
     ),

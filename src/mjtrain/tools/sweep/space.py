@@ -21,6 +21,8 @@ SWITCH = ("off", "on")  # values of a flag that takes none: left out, and given
 
 EXAMPLE = "--param agent.algorithm.learning-rate log 1e-4 1e-2"
 
+_SHARE = 0.381966  # below it lies a value that is hardly ever whole, also between whole bounds
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
@@ -44,8 +46,9 @@ class Parameter:
 
     @property
     def tested_values(self) -> Sequence[Value]:
-        """Values that are tried before a sweep: the bounds, or all choices."""
-        return self.choices or (self.low, self.high)
+        """Values that are tried before a sweep: all choices, or the bounds, and a fraction if they may be whole."""
+        between = () if self.kind == "int" else (self.value_at(_SHARE),)
+        return self.choices or (self.low, self.high, *between)
 
     def value_at(self, share: float) -> Value:
         """Return the value below which a share of its values lies, from 0 to below 1."""
@@ -63,7 +66,7 @@ class Parameter:
 
     def describe(self) -> str:
         """Write it as it is given on the command line."""
-        values = () if self.kind == "flag" else map(format_value, self.tested_values)
+        values = () if self.kind == "flag" else map(format_value, self.choices or (self.low, self.high))
         return " ".join((self.name, self.kind, *(f'"{value}"' if " " in value else value for value in values)))
 
 
@@ -83,7 +86,7 @@ def to_words(space: Sequence[Parameter], values: dict[str, Any]) -> list[str]:
 
 
 def list_corners(space: Sequence[Parameter]) -> list[dict[str, Value]]:
-    """Return combinations of values in which each bound and each choice occurs: lowest, highest, further choices."""
+    """Return combinations in which all tested values occur: the lowest ones, the highest ones, further ones."""
     tested = {parameter.name: parameter.tested_values for parameter in space}
     count = max(len(values) for values in tested.values())
     return [{name: values[min(index, len(values) - 1)] for name, values in tested.items()} for index in range(count)]
