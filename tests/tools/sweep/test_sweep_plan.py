@@ -12,7 +12,9 @@ import pytest
 import mjtrain
 from mjtrain.cli.train import read_command
 from mjtrain.runtime.errors import RequestError
-from mjtrain.tools.sweep.plan import JOURNAL, Slot, SweepPlan, _describe_sweep, resolve_slots
+from mjtrain.runtime.machine import available_memory
+from mjtrain.tools.sweep.plan import JOURNAL, Slot, SweepPlan, _describe_sweep, resolve_slots, resolve_sweep
+from mjtrain.tools.sweep.space import parse_space
 from mjtrain.tools.sweep.study import Study
 from mjtrain.training.request import resolve_training
 from support.students import write_student_task
@@ -49,6 +51,23 @@ def test_the_machine_is_divided(options: dict[str, Any], cores: Any, gpus: Any) 
         assert len(slots) == 16
     used = [core for slot in slots for core in slot.cores]
     assert len(used) == len(set(used))
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_memory_for_trials_side_by_side_is_not_asked_of_agents_on_other_machines() -> None:
+    task, words = "Cartpole-Balance", ("--max-iterations", "2", "--num-envs")
+    memory = resolve_training(*read_command([task, *words, "1000", "--gpu-ids", "None"])[:2]).memory
+    assert memory is not None
+    num_envs = round(0.7 * 1000 * available_memory() / memory.total_bytes)  # twice as many do not fit
+    space = parse_space([["agent.algorithm.learning-rate", "log", "1e-4", "1e-2"]])
+    options = {"task": task, "parameters": space, "train_flags": (*words, str(num_envs)), "cores_per_trial": 1}
+
+    def resolve_with(**more: Any) -> SweepPlan:
+        return resolve_sweep(make_options(**options, gpus_per_trial=0, **more), lambda words: read_command(words)[:2])
+
+    assert len(resolve_with(wandb="sweep.yaml").slots) > 1, "this test needs two cores"
+    with pytest.raises(RequestError, match=r"--jobs \d+: a trial needs .* of .* that are free; give --jobs 1"):
+        resolve_with()
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,8 @@ def resolve_sweep(options: SweepRequest, read: ReadTrain) -> SweepPlan:
     requests = [resolve_training(*corner) for corner in corners[:2]]
     config, launch = requests[0].config, requests[0].launch
     check_seed("--seed", launch.seed, SEED_STEP * options.seeds_per_trial)
-    _check_memory(requests, len(slots))
+    if options.wandb is None:  # whose agents run on other machines
+        _check_memory(requests, len(slots))
     metric = options.metric or ("eval/return" if isinstance(config.env, EnvConfig) else "mean_reward")
     added, config = _add_flags(options, config, metric)
     refuse(find_metric_problems(f"--metric {metric}", metric, config))
