@@ -2,7 +2,9 @@
 
 import json
 import os
+import pty
 import socket
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -13,6 +15,7 @@ import pytest
 import torch
 
 from mjtrain.api import make_train_config
+from mjtrain.cli.runs import main as list_command
 from mjtrain.config import TaskConfig, TrainConfig, to_plain
 from mjtrain.runs import history
 from mjtrain.runs.checkpoint import save_checkpoint
@@ -31,6 +34,7 @@ from mjtrain.runs.run_dir import experiment_dir, name_run_dir, save_params
 from mjtrain.runs.teacher import _find_finished_run
 from mjtrain.runs.trained_run import find_trained_run
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.event_log import write_event
 from mjtrain.tools.plotting import find_runs as find_runs_to_plot
 
 TASK = """
@@ -63,6 +67,21 @@ def file(tmp_path: Path) -> Path:
 def resuming(task: str, log_root: Path, *, experiment: str = "", **options: Any) -> TrainConfig:
     config = make_train_config(task, log_root=str(log_root), **{"resume": True, **options})
     return replace(config, agent=replace(config.agent, experiment_name=experiment))
+
+
+def test_a_narrow_terminal_shows_how_runs_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = make_run(tmp_path / "cartpole_balance" / "2026-01-01_00-00-00", "Cartpole-Balance")
+    write_event(run_dir, "end", how="failed", cause="the gripper is stuck " * 9)
+    read, write = pty.openpty()
+    monkeypatch.setenv("COLUMNS", "40")
+    with open(write, "w") as terminal, monkeypatch.context() as patch:  # noqa: PTH123
+        patch.setattr(sys, "stdout", terminal)
+        list_command(["--log-root", str(tmp_path)])
+    head, line = os.read(read, 1 << 16).decode().splitlines()
+    os.close(read)
+    assert head.endswith("  state")
+    assert "  failed: the gripper " in line
+    assert len(line) <= len(head) + 20
 
 
 def test_two_files_with_the_same_factory_do_not_share_runs(file: Path, tmp_path: Path) -> None:

@@ -53,8 +53,11 @@ def main(argv: list[str]) -> None:
     if options.json:
         print(json.dumps([run.to_plain() for run in runs], indent=2))
     elif runs:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        for line in format_table(runs):
+        head, *_ = lines = format_table(runs)
+        # A narrow terminal wraps lines up to the state; after it comes the cause of a failure, which may be long.
+        least = len(head) + len("stopped by SIGTERM")
+        columns = max(shutil.get_terminal_size().columns, least) if sys.stdout.isatty() else None
+        for line in lines:
             print(line[:columns])
     else:
         print(f"no run{'' if task is None else f' of {task}'} below {options.log_root}")
