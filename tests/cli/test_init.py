@@ -20,9 +20,9 @@ def write(folder: Path, *args: str) -> None:
 
 
 def test_names_follow_the_project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, "Lab-arms")
-    project = tmp_path / "Lab-arms"
-    assert "uv run train Lab-Arms-Pendulum" in capsys.readouterr().out
+    write(tmp_path / "my work", "Lab-arms")
+    project = tmp_path / "my work" / "Lab-arms"
+    assert f"  cd '{project}'\n  uv run train Lab-Arms-Pendulum\n" in capsys.readouterr().out
     assert sorted(str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()) == [
         ".gitignore",
         "README.md",

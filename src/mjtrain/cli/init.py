@@ -4,6 +4,7 @@ import importlib.util
 import json
 import keyword
 import re
+import shlex
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> None:
     options = parse(Options, args, prog=f"mjtrain init {name}", description=Options.__doc__)
     folder, task = write_project(name, Path(options.folder))
     print(f"{folder} is a project with the task {task}; its README.md says more. With uv:\n")
-    print(f"  cd {folder}\n  uv run train {task}")
+    print(f"  cd {shlex.quote(str(folder))}\n  uv run train {task}")
 
 
 def write_project(name: str, parent: Path) -> tuple[Path, str]:

@@ -1,5 +1,6 @@
 """The command sweep."""
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> None:
     plan = resolve_sweep(request, lambda words: read_command(words)[:2])
     if options.wandb is not None:
         write_wandb_sweep(plan, Path(options.wandb))
-        print(f"wrote {options.wandb}; continue with: wandb sweep {options.wandb}")
+        print(f"wrote {options.wandb}; continue with: wandb sweep {shlex.quote(options.wandb)}")
         return
     _print_result(run_sweep(plan), plan)
 

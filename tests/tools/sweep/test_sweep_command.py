@@ -126,10 +126,10 @@ def test_an_agent_trains_with_what_w_and_b_suggests(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "space.yaml").write_text(SEARCH)
-    options = ["--space", "space.yaml", "--trials", "9", "--wandb", "sweep.yaml"]
+    options = ["--space", "space.yaml", "--trials", "9", "--wandb", "my sweep.yaml"]
     main(["Cartpole-Balance", *options, "--", "--num-envs", "16", "--max-iterations", "18"])
-    assert capsys.readouterr().out == "wrote sweep.yaml; continue with: wandb sweep sweep.yaml\n"
-    config = yaml.safe_load((tmp_path / "sweep.yaml").read_text())
+    assert capsys.readouterr().out == "wrote my sweep.yaml; continue with: wandb sweep 'my sweep.yaml'\n"
+    config = yaml.safe_load((tmp_path / "my sweep.yaml").read_text())
     assert (config["method"], config["run_cap"]) == ("bayes", 9)
     assert config["metric"] == {"name": "eval/return", "goal": "maximize"}
     assert config["early_terminate"] == {"type": "hyperband", "min_iter": 4, "eta": 4}
@@ -167,4 +167,4 @@ def test_an_agent_trains_with_what_w_and_b_suggests(
     with pytest.raises(SystemExit) as stop:
         main(["Cartpole-Balance", *options, "--", "--num-envs", "16", "--max-iterations", "18"])
     assert stop.value.code == 2
-    assert "--wandb sweep.yaml: already exists" in capsys.readouterr().err
+    assert "--wandb my sweep.yaml: already exists" in capsys.readouterr().err
