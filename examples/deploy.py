@@ -25,7 +25,7 @@ from mjtrain.deployment.actuation import Actuation
 from mjtrain.deployment.observation import Observer
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.rotations import rotation_vector, turn
-from mjtrain.deployment.simulated_readings import SimulatedReadings
+from mjtrain.deployment.simulated_readings import SimulatedReadings, take_default_pose
 from mjtrain.deployment.terms import TERMS, Scene
 from mjtrain.runtime.errors import RequestError
 
@@ -116,8 +116,7 @@ class Robot:
         home = mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_KEY, "home")
         if home >= 0:  # activations, bodies that are moved from outside, controls that the policy does not give
             mujoco.mj_resetDataKeyframe(self.model, self.data, home)
-        for joint, position in metadata["default_pose"].items():
-            self.data.joint(joint).qpos[:] = position
+        take_default_pose(self.model, self.data, metadata)
         # not quite where it should be
         joints = [joint for joint, position in metadata["default_pose"].items() if len(position) == 1]
         for joint, noise in zip(joints, np.random.default_rng(seed).uniform(-0.05, 0.05, len(joints)), strict=True):

@@ -16,6 +16,7 @@ from mjtrain.config import ObservationTerm, RobotConfig, TerrainConfig
 from mjtrain.deployment.observation import Observer
 from mjtrain.deployment.robot import Readings
 from mjtrain.deployment.simulated_readings import SimulatedReadings
+from mjtrain.deployment.simulated_robot import SimulatedRobot, Simulation
 from mjtrain.deployment.terms import ERRORS, REPORTED_BY_ROBOT, TERMS, Scene, compute
 from mjtrain.env.catalog import load_task
 from mjtrain.env.env import Env
@@ -27,6 +28,7 @@ from mjtrain.mdp import observations
 from mjtrain.mdp.root import base_ang_vel, projected_gravity
 from mjtrain.runs.trained_run import TrainedRun
 from mjtrain.sim.robots.model import load_model, robot_only
+from mjtrain.sim.robots.robot import save_model
 from support.envs import actions_for, make_env
 from support.metadata import describe_task
 
@@ -227,6 +229,28 @@ def test_scans_are_of_the_generated_ground_and_not_of_height_fields_of_the_robot
     heights = Ground(terrain, torch.device("cpu")).scan(torch.tensor(data.qpos[None]).float(), params["x"], params["y"])
     assert (float(heights.std()) > 0.005) == (kind == "generated")
     assert measured["values"][SCAN] == pytest.approx(0.9 - heights[0].numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("is_earlier", [False, True], ids=["now", "export of an earlier version"])
+@pytest.mark.parametrize(("kinds", "num_levels"), [(("rough",), 1), (("stairs_up", "obstacles"), 4)])
+def test_the_simulated_robot_begins_on_the_generated_ground(
+    kinds: tuple[str, ...], num_levels: int, is_earlier: bool, tmp_path: Path
+) -> None:
+    config = load_task("Quadruped-Velocity-Rough").env
+    config = replace(config, terrain=replace(config.terrain, kinds=kinds, num_levels=num_levels))
+    save_model(config, tmp_path / "model.mjb")
+    metadata = describe_task("Quadruped-Velocity-Rough")[1]
+    default = list(metadata["default_pose"]["base"])
+    if is_earlier:
+        del metadata["base"]
+    robot = SimulatedRobot(Simulation(model=str(tmp_path / "model.mjb")), metadata)
+    pose = robot._data.joint("base").qpos
+    ground_m = Ground(config.terrain, torch.device("cpu")).height(torch.zeros(2)).item()
+    assert ground_m > 0.04
+    assert pose[2] - ground_m - default[2] == pytest.approx(0.0, abs=0.13)
+    assert pose[[0, 1, 3, 4, 5, 6]] == pytest.approx(np.delete(default, 2))
+    assert robot._data.contact.dist.min(initial=0.0) > -1e-3
+    assert metadata["default_pose"]["base"] == default
 
 
 def test_every_built_in_observation_is_known_or_named() -> None:

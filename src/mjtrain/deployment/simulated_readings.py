@@ -7,10 +7,23 @@ import mujoco
 import numpy as np
 
 from mjtrain.deployment.robot import Named
-from mjtrain.deployment.terms import HEIGHT_SCAN
+from mjtrain.deployment.terms import HEIGHT_SCAN, find_base
 
 Measured = dict[str, Any]
 """Arguments of `Readings`: positions, velocities, sensors and values, each by name."""
+
+_FEET_M = 0.5
+"""Distance from the base within which feet may be, to each side, in m."""
+
+
+def take_default_pose(model: mujoco.MjModel, data: mujoco.MjData, metadata: dict[str, Any]) -> None:
+    """Put the joints of a simulated robot into the default pose, and its base above the highest ground under it."""
+    for joint, position in metadata["default_pose"].items():
+        data.joint(joint).qpos[:] = position
+    if (base := find_base(metadata)) is not None:
+        pose = data.joint(base).qpos
+        x, y = np.meshgrid(*(pose[axis] + np.linspace(-_FEET_M, _FEET_M, 21) for axis in (0, 1)))
+        pose[2] += _HeightField(model, metadata).heights(x, y).max()
 
 
 class SimulatedReadings:

@@ -24,7 +24,7 @@ from mjtrain.deployment.packets import MAX_BYTES, decode_targets, encode_reading
 from mjtrain.deployment.policy import DeployedPolicy
 from mjtrain.deployment.robot import Named, Readings, Targets
 from mjtrain.deployment.simulated_drives import SimulatedDrives, forward_at_rest
-from mjtrain.deployment.simulated_readings import SimulatedReadings
+from mjtrain.deployment.simulated_readings import SimulatedReadings, take_default_pose
 from mjtrain.deployment.terms import Scene
 from mjtrain.runtime.standard_streams import write_to_stderr
 
@@ -52,8 +52,7 @@ class SimulatedRobot:
         self._model = load_model(simulation)
         self._data = mujoco.MjData(self._model)
         _reset(self._model, self._data)  # the keyframe also has activations, and controls that the policy does not give
-        for joint, position in metadata["default_pose"].items():
-            self._data.joint(joint).qpos[:] = position
+        take_default_pose(self._model, self._data, metadata)
         mujoco.mj_forward(self._model, self._data)
         self._drives = SimulatedDrives(self._model, self._data, metadata)
         if self._model.nhistory:

@@ -284,11 +284,11 @@ def compute(functions: Mapping[str, Term], row: dict[str, Any], scene: Scene) ->
 
 
 def find_base(metadata: dict[str, Any]) -> str | None:
-    """Return the free joint of the robot; in exports of earlier versions one that a term of a root reads."""
+    """Return the free joint of the robot; in exports of earlier versions one that a term of a root or a scan reads."""
     if "base" in metadata:
         return metadata["base"]
     for term in metadata["observations"]:
-        if term.get("func", "").startswith("mjtrain.mdp.root:") and "joint" in term["params"]:
+        if term.get("func", "").startswith(("mjtrain.mdp.root:", HEIGHT_SCAN)) and "joint" in term["params"]:
             joint = term["params"]["joint"]
             if len(metadata["default_pose"].get(joint, ())) == 7:
                 return joint
