@@ -69,7 +69,10 @@ def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[str]:
-    """The address of a server of the folder of the test, which redirects /away and gives /kept to who has the token."""
+    """The address of a server of the folder of the test, which redirects /away and gives /kept to who has the token.
+
+    A file whose name begins with cut- is sent without its second half.
+    """
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:
@@ -82,6 +85,12 @@ def web(tmp_path: Path) -> Iterator[str]:
                 self.end_headers()
             elif self.path.startswith("/kept") and not self.path.endswith("?token=word"):
                 self.send_error(403)
+            elif self.path.startswith("/cut-"):
+                content = (tmp_path / self.path[1:]).read_bytes()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content[: len(content) // 2])
             else:
                 super().do_GET()
 

@@ -200,6 +200,37 @@ def test_a_web_server_gives_it(bundle: Path, tmp_path: Path, web: str) -> None:
             open_bundle(place)
 
 
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("damaged", [MANIFEST, "policy.safetensors"])
+def test_a_damaged_archive_is_named(compression: int, damaged: str, bundle: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "packed.zip"
+    with zipfile.ZipFile(archive, "w", compression) as file:
+        for path in bundle.rglob("*"):
+            file.write(path, path.relative_to(bundle))
+        begin = file.getinfo(damaged).header_offset + 30 + len(damaged)
+    data = bytearray(archive.read_bytes())
+    data[begin + 8 : begin + 100] = bytes(92)
+    archive.write_bytes(data)
+    with pytest.raises(RequestError, match=rf"packed\.zip: {damaged} cannot be read \("):
+        open_bundle(str(archive))
+
+
+def test_a_list_that_is_gone_from_the_cache_is_fetched_again(bundle: Path, tmp_path: Path) -> None:
+    (open_bundle(str(bundle)) / MANIFEST).unlink()
+    pull.main([str(bundle), str(tmp_path / "back")])
+    assert same(bundle, tmp_path / "back")
+
+
+def test_a_place_that_cannot_be_read_is_not_made(bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=rf"file://{tmp_path}/typo: has no bundle.json; it is not a policy bundle"):
+        open_bundle(f"file://{tmp_path}/typo")
+    assert not (tmp_path / "typo").exists()
+    (bundle / "policy.onnx").unlink()
+    (bundle / "policy.onnx").symlink_to("policy.onnx")
+    with pytest.raises(RequestError, match=r"policy\.onnx cannot be read \(Too many levels of symbolic links\)"):
+        open_bundle(str(bundle))
+
+
 def test_a_folder_may_need_a_query(bundle: Path, web: str) -> None:
     kept = bundle.rename(bundle.with_name("kept"))
     for place in (f"{web}/kept?token=word", f"{web}/kept/?token=word"):

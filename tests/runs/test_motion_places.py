@@ -86,6 +86,19 @@ def test_a_url_is_fetched(
         find_motion(f"{url}/none.npz")
 
 
+def test_a_connection_that_breaks_gives_no_part_of_a_file(tmp_path: Path, web: str, cache: Path) -> None:
+    (tmp_path / "cut-walk.csv").write_text("0.1,0.2\n" * 100)
+    with pytest.raises(OutsideError, match=rf"{web}/cut-walk\.csv: cannot be read .*400 more expected"):
+        find_motion(f"{web}/cut-walk.csv")
+    assert not cache.exists()
+
+
+def test_a_folder_that_is_misspelled_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"/typo: has no walk\.npz"):
+        find_motion(f"file://{tmp_path}/typo/walk.npz")
+    assert not (tmp_path / "typo").exists()
+
+
 def test_a_package_is_read_without_importing_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

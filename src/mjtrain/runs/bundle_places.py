@@ -6,7 +6,6 @@ import io
 import os
 import shutil
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -23,7 +22,15 @@ from mjtrain.runs.bundle import (
     fetch_bundle,
     parse_manifest,
 )
-from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, check_url, hide_query, split_url
+from mjtrain.runs.storage.store import (
+    Storage,
+    StorageError,
+    StorageRefusedError,
+    check_url,
+    hide_query,
+    local_folder,
+    split_url,
+)
 from mjtrain.runtime.errors import OutsideError, RequestError, first_line_of, require, summarise
 from mjtrain.runtime.files import filling, read_regular, replacing, saying_where
 from mjtrain.runtime.machine import find_entry_points, is_writable
@@ -150,10 +157,11 @@ def cache_dir(kind: str) -> Path:
 
 
 def _is_intact(folder: Path, manifest: Manifest) -> bool:
+    files = {**manifest.files, MANIFEST: (manifest.digest, MAX_MANIFEST_BYTES)}
     with contextlib.suppress(OSError):
         return all(
             hashlib.sha256(read_regular(folder / name, size + 1)).hexdigest() == digest
-            for name, (digest, size) in manifest.files.items()
+            for name, (digest, size) in files.items()
         )
     return False
 
@@ -178,10 +186,11 @@ def _make_reader(place: str) -> Read:
     if scheme:
         return _read_storage(place)
     if place.startswith(f"{PRETRAINED}:"):
-        return _read_folder(_find_pretrained(place.partition(":")[2]), may_link=True)
+        folder = _find_pretrained(place.partition(":")[2])
+        return _read_folder(folder, str(folder), may_link=True)
     if place.endswith(".zip"):
         return _read_zip(place, place)
-    return _read_folder(Path(place))
+    return _read_folder(Path(place), place)
 
 
 def read_file(url: str, size: int) -> bytes:
@@ -196,17 +205,19 @@ def read_file(url: str, size: int) -> bytes:
         raise type(error)(f"{url}: {error}") from error
 
 
-def _read_folder(folder: Path, *, may_link: bool = False) -> Read:
+def _read_folder(folder: Path, label: str, *, may_link: bool = False) -> Read:
     """Read a folder; an installer may link the files of a package to its cache."""
 
     def read(name: str, size: int) -> bytes:
-        path = folder.resolve() / name
-        if not may_link and path.resolve() != path:
-            raise BundleError(f"{folder}: {name} is a symbolic link")
+        path = os.path.realpath(folder) + f"/{name}"
+        if not may_link and os.path.realpath(path) != path:
+            raise BundleError(f"{label}: {name} is a symbolic link")
         try:
-            return read_regular(path, size + 1)
+            return read_regular(Path(path), size + 1)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise _missing(label, name) from error
         except OSError as error:
-            raise _missing(folder, name) from error
+            raise BundleError(f"{label}: {name} cannot be read ({error.strerror})") from error
 
     return read
 
@@ -222,7 +233,7 @@ def _read_zip(file: str | io.BytesIO, label: str) -> Read:
         raise BundleError(f"{label}: no such file") from error
     except OSError as error:
         raise BundleError(f"{label}: cannot be read ({error.strerror or error})") from error
-    except zipfile.BadZipFile as error:
+    except Exception as error:  # a damaged archive can raise anything
         raise BundleError(f"{label}: is not a .zip file ({error})") from error
 
     def read(name: str, size: int) -> bytes:
@@ -231,14 +242,17 @@ def _read_zip(file: str | io.BytesIO, label: str) -> Read:
         try:
             with archive.open(name) as file:
                 return file.read(size + 1)
-        except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:  # damaged, or encrypted
+        except Exception as error:  # damaged, or encrypted; each compression has separate errors
             raise BundleError(f"{label}: {name} cannot be read ({error})") from error
 
     return read
 
 
 def _read_storage(url: str) -> Read:
-    storage = Storage(check_url("read", url))
+    url = check_url("read", url)
+    if (folder := local_folder(url)) is not None:
+        return _read_folder(folder, url, may_link=True)  # `Storage` would make it
+    storage = Storage(url)
 
     def read(name: str, size: int) -> bytes:
         there = storage.size(name)
@@ -275,7 +289,7 @@ def _check_web(url: str) -> None:
 
 def _download(url: str, size: int) -> bytes:
     """Return at most one byte more than a size."""
-    from http.client import HTTPException
+    from http.client import HTTPException, IncompleteRead
     from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, build_opener
 
@@ -288,7 +302,10 @@ def _download(url: str, size: int) -> bytes:
     address = parts._replace(path=quote(parts.path, safe=_IN_PATH), query=quote(parts.query, safe=_IN_PATH + "?"))
     try:
         with build_opener(Redirects()).open(address.geturl(), timeout=60) as answer:
-            return answer.read(size + 1)
+            data = answer.read(size + 1)
+            if answer.length and len(data) <= size:  # `read` with a size does not say that the connection broke
+                raise IncompleteRead(data, answer.length)
+            return data
     except RequestError:  # of a redirection
         raise
     except HTTPError as error:
