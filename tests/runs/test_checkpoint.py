@@ -97,6 +97,16 @@ def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+def test_the_reason_is_said_and_not_how_to_run_what_is_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "model_1.pt"
+    torch.save({"payload": _Payload(tmp_path / "ran")}, path)
+    for content, because in ((path.read_bytes(), r"GLOBAL posix\.mkdir"), (b"<html>", "Unsupported operand 60")):
+        path.write_bytes(content)
+        with pytest.raises(RequestError, match=rf"plain values \(UnpicklingError: [^.]*{because}") as refused:
+            load_checkpoint(path, "cpu")
+        assert "weights_only" not in str(refused.value)
+
+
 @pytest.mark.parametrize("size", [0, 10, 200])
 def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
     path = tmp_path / "model_1.pt"

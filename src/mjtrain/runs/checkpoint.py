@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from mjtrain.config import DEFAULT_LEARNER
 from mjtrain.runtime import heartbeat
-from mjtrain.runtime.errors import RequestError, summarise
+from mjtrain.runtime.errors import RequestError, message_of, summarise
 from mjtrain.runtime.files import may_access, open_regular, read_regular, replacing, write_whole
 
 FORMAT = 1
@@ -52,6 +52,9 @@ _held: dict[Path, IO[bytes]] = {}
 """Open files of `hold_checkpoint`."""
 _held_lock = threading.Lock()
 """Several threads may load policies; an open file has one position for all of them."""
+
+_ADVICE = re.compile(r"Weights only load failed\.|In PyTorch 2\.6.*?trusted source\.|Please file an issue.*")
+"""What torch says before the reason why a file cannot be read: how to run the code in it."""
 
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 """Folders of installed modules."""
@@ -161,7 +164,8 @@ def parse_checkpoint(data: bytes, path: Path, device: str) -> dict[str, Any]:
     try:
         content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
     except Exception as error:  # a broken archive can raise anything
-        reason = summarise(error)
+        said = [line for line in _ADVICE.sub("", message_of(error)).splitlines() if line.strip()]
+        reason = f"{type(error).__name__}: {said[0].strip()}" if said else summarise(error)
         raise CheckpointError(f"checkpoint {path}: not a complete checkpoint of plain values ({reason})") from error
     return check_content(content, f"checkpoint {path}")
 
