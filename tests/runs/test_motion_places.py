@@ -93,6 +93,11 @@ def test_a_connection_that_breaks_gives_no_part_of_a_file(tmp_path: Path, web: s
     assert not cache.exists()
 
 
+def test_a_key_is_hidden_however_the_scheme_is_written() -> None:
+    assert name_place("HTTPS://host/a.npz?signature=word").startswith("HTTPS://host/a.npz?")
+    assert "word" not in name_place("HTTPS://host/a.npz?signature=word")
+
+
 def test_a_folder_that_is_misspelled_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"/typo: has no walk\.npz"):
         find_motion(f"file://{tmp_path}/typo/walk.npz")

@@ -121,7 +121,7 @@ def split_url(url: str) -> SplitResult:
 
 def hide_query(url: str) -> str:
     """Return the address of a web page without its query, which may be a key; anything else as it is."""
-    return re.split(r"[?#]", url, maxsplit=1)[0] if url.startswith(("http://", "https://")) else url
+    return re.split(r"[?#]", url, maxsplit=1)[0] if re.match("https?://", url, re.IGNORECASE) else url
 
 
 def check_url(flag: str, url: str) -> str:
