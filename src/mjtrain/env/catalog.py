@@ -133,6 +133,12 @@ def task_file(task: str) -> Path | None:
     return Path(place) if place.endswith(".py") else None
 
 
+def shared_name(task: str) -> str:
+    """Name a task in files that are passed on: one in a file by the file's name, without its folder on this machine."""
+    file = task_file(task)
+    return task if file is None else f"{file.name}:{task.rpartition(':')[2]}"
+
+
 def folder_name(task: str) -> str:
     """Name the folder that holds a task's runs.
 

@@ -249,7 +249,7 @@ def write_card(
         **({} if license_name is None else {"license": license_name}),
         "task": task,
         "command": f"mjtrain train {task}{flags}",
-        "trained": {"iterations": content.get("iter"), "learner": content.get("learner")},
+        "trained": {"iterations": content.get("iter"), "learner": learner},
         "versions": {name: packages[name] for name in ("mjtrain", "mujoco", "torch") if name in packages},
     }
     body = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.config import AgentConfig, EnvConfig, ImitationConfig, to_plain
-from mjtrain.env.catalog import task_file
+from mjtrain.env.catalog import shared_name
 from mjtrain.runs.bundle import (
     METADATA,
     ONNX,
@@ -179,12 +179,11 @@ def write_bundle(
             raise BundleError(f"push {run.run_dir}: {'; '.join(problems)}")
         env, data = move_data(replace(env, robot=robot), data)
     asked = read_recorded(run.run_dir, "run")
-    file = task_file(run.task)
     teacher = asked.get("teacher")
     if str(teacher).partition(":")[0] != PRETRAINED:
         teacher = None  # others are places here
     launch = {
-        "task": run.task if file is None else f"{file.name}:{run.task.rpartition(':')[2]}",
+        "task": shared_name(run.task),
         "packages": {**read_recorded(run.run_dir, "packages"), "mjtrain": version("mjtrain")},
         "run": {key: asked.get(key) for key in ("num_envs", "num_envs_total", "max_iterations")} | {"teacher": teacher},
         "seed": read_recorded(run.run_dir, "launch").get("seed"),
@@ -217,7 +216,7 @@ def _write_weights(context: RankContext, run: TrainedRun, path: Path) -> dict[st
         assert player.policy is not None
         player.policy.load(content, run.checkpoint)
         kept = {key: content[key] for key in list(content) if key in content.keys_read}
-        kept |= {"learner": recorded_learner(content), "infos": {"task": run.task}}
+        kept |= {"learner": recorded_learner(content), "infos": {"task": shared_name(run.task)}}
         write_weights(path, kept)
         learner = replace(run.learner, name=kept["learner"])
         again = make_policy(run.agent, learner, player.env.observe(), player.env.num_actions)

@@ -11,6 +11,7 @@ from mjtrain.deployment.steering import APPROACH
 from mjtrain.deployment.terms import STANDS_BELOW, STOPPED_BELOW
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.cameras import list_channels, list_streams
+from mjtrain.env.catalog import shared_name
 from mjtrain.env.env import Env
 from mjtrain.evaluation.export.field_keys import make_field_keys, view_with_motion
 from mjtrain.learning.learner import Policy
@@ -51,7 +52,7 @@ def describe_policy(run: TrainedRun, env: TaskEnv, policy: Policy) -> dict[str, 
         "format": FORMAT,
         "mjtrain_version": version("mjtrain"),
         "mujoco_version": version("mujoco"),
-        "task": run.task,
+        "task": shared_name(run.task),
         "run": None if run.run_dir is None else run.run_dir.name,
         "checkpoint": None if run.checkpoint is None else run.checkpoint.name,
         "iteration": policy.iteration,

@@ -12,6 +12,7 @@ import numpy as np
 
 from mjtrain.config import PlayConfig
 from mjtrain.env.cameras import list_channels
+from mjtrain.env.catalog import shared_name
 from mjtrain.env.env import Env
 from mjtrain.evaluation.episodes import resolve_run_size
 from mjtrain.evaluation.playing.trajectories import STATE, Trajectory, record_episodes
@@ -77,7 +78,7 @@ def record_dataset(context: RankContext, run: TrainedRun, config: PlayConfig) ->
             )
         index = {
             "format": 1,
-            "task": run.task,
+            "task": shared_name(run.task),
             "policy": player.policy_name,
             "checkpoint": None if player.checkpoint is None else player.checkpoint.name,
             "iteration": player.iteration,
@@ -126,7 +127,7 @@ def _make_minari_writer(out: Path, player: "Player") -> Callable[[int, Trajector
         {
             "dataset_id": out.name if re.search(r"-v\d+$", out.name) else f"{out.name}-v0",
             "minari_version": minari.__version__,
-            "description": f"{player.run.task}, episodes of mjtrain's policy {player.policy_name}",
+            "description": f"{shared_name(player.run.task)}, episodes of mjtrain's policy {player.policy_name}",
         }
     )
 

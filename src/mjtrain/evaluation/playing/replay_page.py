@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mjtrain.config import EnvConfig, PlayConfig
+from mjtrain.env.catalog import shared_name
 from mjtrain.evaluation.eval_config import UNFINISHED
 from mjtrain.evaluation.playing.trajectories import Trajectory, record_episodes
 from mjtrain.evaluation.playing.viewer_session import to_poses
@@ -49,7 +50,7 @@ def write_page(context: RankContext, run: TrainedRun, config: PlayConfig) -> Pat
             record_episodes(player, 1, max_steps=max_steps, observations=False), key=lambda episode: episode.world
         )
         builder = _Builder(run.own_env, player.env)
-        content = builder.build(f"{run.task}", _describe(player, config), episodes)
+        content = builder.build(shared_name(run.task), _describe(player, config), episodes)
     out = Path(config.html).absolute()
     write_out(out, render_page(content))
     return out
