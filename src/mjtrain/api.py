@@ -42,7 +42,7 @@ from mjtrain.runtime.errors import RequestError, refuse
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.machine import count_cores
 from mjtrain.runtime.rank import RankContext, check_seed
-from mjtrain.runtime.standard_streams import write_to_stderr
+from mjtrain.runtime.standard_streams import printable, write_to_stderr
 from mjtrain.training.open_run import naming_last_checkpoint, open_run, report_restart, saved_iteration
 from mjtrain.training.preflight.run_size import default_num_envs
 from mjtrain.training.request import TrainRequest, resolve_training, with_options
@@ -522,4 +522,4 @@ def _to_plain_options(options: dict[str, Any]) -> dict[str, Any]:
 def print_notices(run: "TrainedRun") -> None:
     """Print what was passed over on the way to a run, to standard error."""
     for line in run.notices:
-        write_to_stderr(line)
+        write_to_stderr(printable(line))

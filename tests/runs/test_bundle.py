@@ -27,7 +27,7 @@ from mjtrain.config import AgentConfig, DaggerConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runs import bundle as bundles
 from mjtrain.runs import bundle_places
-from mjtrain.runs.bundle import MANIFEST, fetch_bundle, parse_manifest
+from mjtrain.runs.bundle import MANIFEST, fetch_bundle, parse_manifest, write_card
 from mjtrain.runs.bundle_places import GROUP, is_place, open_bundle
 from mjtrain.runs.motion_places import name_place
 from mjtrain.runtime.errors import OutsideError, RequestError
@@ -142,6 +142,24 @@ def test_observations_may_draw_from_the_generator_of_torch(tmp_path: Path) -> No
     assert (tmp_path / "bundle" / "policy.safetensors").is_file()
 
 
+def test_nothing_that_is_passed_on_tells_where_the_file_of_a_task_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    task, out = f"{noisy_task.__file__}:make", tmp_path / "out"
+    run = str(mjtrain.train(task, max_iterations=1, logger="none", log_root=str(tmp_path / "logs"), launch=ONE).run_dir)
+    push.main([run, str(out / "bundle"), "--episodes", "1", "--observations", "10"])
+    export.main([run, "--out", str(out / "exported"), "--observations", "10"])
+    play.main([run, "--html", str(out / "page.html"), "--html-episodes", "1"])
+    play.main([run, "--record", str(out / "data"), "--episodes", "1"])
+    files = [path for path in out.rglob("*") if path.is_file() and path.suffix not in (".mjb", ".pt", ".npz")]
+    folder, named = str(Path(noisy_task.__file__).parent).encode(), b"noisy_task.py:make"
+    assert not [path.name for path in files if folder in path.read_bytes()]
+    told = {path.name for path in files if named in path.read_bytes()}
+    assert told >= {"policy.json", "policy.onnx", "policy.safetensors", "page.html", "dataset.json", "README.md"}
+    assert mjtrain.play(task, policy=str(out / "bundle"), episodes=1)["iteration"] == 1
+
+
 def test_it_is_deployed_with_a_model_of_its_own_robot(bundle: Path) -> None:
     code = (
         "import sys; from mjtrain.cli.deploy import main\n"
@@ -229,6 +247,27 @@ def test_a_place_that_cannot_be_read_is_not_made(bundle: Path, tmp_path: Path) -
     (bundle / "policy.onnx").symlink_to("policy.onnx")
     with pytest.raises(RequestError, match=r"policy\.onnx cannot be read \(Too many levels of symbolic links\)"):
         open_bundle(str(bundle))
+
+
+def test_the_command_on_a_card_names_another_learner(tmp_path: Path) -> None:
+    launch = {"task": "Cartpole-Balance", "packages": {}, "run": {"max_iterations": 4}, "seed": 0}
+    write_card(tmp_path, launch, {"iter": 4, "learner": "skrl"}, None, None)
+    card = yaml.safe_load((tmp_path / "README.md").read_text().split("---\n")[1])
+    assert card["command"] == "mjtrain train Cartpole-Balance --max-iterations 4 --seed 0 --learner skrl"
+
+
+def test_what_a_stranger_names_does_not_control_the_terminal(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit("params/env.yaml", "  upright:", '  "\\e[31mupright":')(bundle)
+    content = json.loads((bundle / MANIFEST).read_text())
+    (bundle / MANIFEST).write_text(json.dumps({**content, "task": "Pole\x1b]0;taken\x07"}))
+    pull.main([str(bundle), str(tmp_path / "back")])
+    play.main([str(bundle), "--episodes", "1"])
+    told = capsys.readouterr()
+    assert r"Pole\x1b]0;taken\x07, 9 files" in told.out
+    assert r"reward/\x1b[31mupright" in told.out
+    assert "\x1b" not in told.out + told.err
 
 
 def test_a_folder_may_need_a_query(bundle: Path, web: str) -> None:

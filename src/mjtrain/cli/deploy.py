@@ -17,6 +17,7 @@ from mjtrain.config.limits import AT_LEAST_0, AtLeast0, Duration, Positive, Rang
 from mjtrain.runtime.errors import RequestError, refuse
 from mjtrain.runtime.processes import module_path
 from mjtrain.runtime.rank import check_seed
+from mjtrain.runtime.standard_streams import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +136,7 @@ def main(argv: list[str]) -> None:
         operator = stack.enter_context(open_operator(options.drive, options.gamepad))
         commands, process = Commands(policy.metadata, options.command, operator), None
         for line in commands.notices:
-            print(line, file=sys.stderr)
+            print(printable(line), file=sys.stderr)
         if options.robot == "mujoco":
             with tempfile.TemporaryDirectory(prefix="mjtrain-") as folder:
                 model = options.model or str(_find_model(policy.file.parent, Path(folder)))
@@ -186,7 +187,7 @@ def _deploy(options: Options, policy: Any, commands: Any, process: Any, log: Any
     if stopped:
         sys.exit(128 + stopped[0])
     if cause not in (COMPLETED, STOPPED):
-        print(f"deploy: stopped: {cause}", file=sys.stderr)
+        print(printable(f"deploy: stopped: {cause}"), file=sys.stderr)
         sys.exit(1)
 
 
@@ -205,9 +206,10 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(found, indent=2))
         return
-    print(f"{found['task']}: {found['ended']}; the policy acted for {found['policy_s']:g} s at {found['rate_hz']:g} Hz")
+    begin = printable(f"{found['task']}: {found['ended']}")
+    print(f"{begin}; the policy acted for {found['policy_s']:g} s at {found['rate_hz']:g} Hz")
     for name, spread in found["errors"].items():
-        print(f"  error {name}: mean {spread['mean']:g}, max {spread['max']:g}")
+        print(f"  error {printable(name)}: mean {spread['mean']:g}, max {spread['max']:g}")
     if found["max_tilt_rad"] is not None:
         print(f"  largest tilt: {found['max_tilt_rad']:g} rad")
     print(f"  ticks: {found['ticks']}, missed {found['missed_ticks']}")

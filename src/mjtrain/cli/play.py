@@ -12,6 +12,7 @@ from mjtrain.cli.parsing import add_named_parts, expand_robot_file, parse, parse
 from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.config.limits import find_option_problems
 from mjtrain.runtime.errors import RequestError, refuse
+from mjtrain.runtime.standard_streams import printable
 
 USAGE = "play TASK [options]"
 DESCRIPTION = (
@@ -72,11 +73,11 @@ def main(argv: list[str]) -> None:
         options = parse(every, env_args, prog=f"play {task}", default=every(env=env))
         run = with_other_env(run, options.env)
     for line in (*run.notices, *find_values_beyond(run, config)):
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
     where = play_launch(config)
     if config.replay is not None:
         for line in launch(replay, run, config, launch=where):
-            print(line)
+            print(printable(line))
         return
     if config.viewer != "none":
         launch(watch, run, config, launch=where)

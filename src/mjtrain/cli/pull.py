@@ -6,6 +6,7 @@ from pathlib import Path
 from mjtrain.cli.command import command
 from mjtrain.cli.parsing import parse
 from mjtrain.runtime.errors import RequestError, count
+from mjtrain.runtime.standard_streams import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,4 +38,4 @@ def main(argv: list[str]) -> None:
     if not folder:
         raise RequestError(f"{hide_query(source)}: give a folder too, as in pull SOURCE DIR")
     manifest = pull_bundle(source, Path(folder))
-    print(f"{hide_query(source)} as {folder}: {manifest.task}, {count(len(manifest.files), 'file')}")
+    print(printable(f"{hide_query(source)} as {folder}: {manifest.task}, {count(len(manifest.files), 'file')}"))

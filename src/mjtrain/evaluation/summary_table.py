@@ -8,6 +8,7 @@ from rich.table import Table
 
 from mjtrain.runtime.errors import count
 from mjtrain.runtime.files import shorten
+from mjtrain.runtime.standard_streams import printable
 
 _MOST_ROWS = 20
 """Parts of a reference that the table shows; where there are more, those in which most episodes failed."""
@@ -23,25 +24,25 @@ def print_summary(report: dict[str, Any]) -> None:
     table.add_row("episode length, env steps", *_numbers(report["length"]))
     table.add_section()
     for name, spread in report["reward_terms"].items():
-        table.add_row(f"reward/{name}", *_numbers(spread))
+        table.add_row(printable(f"reward/{name}"), *_numbers(spread))
     for kind, spreads in (("error", report["errors"]), ("estimate", report["estimates"])):
         if spreads:
             table.add_section()
         for name, spread in spreads.items():
             unit = f", {spread['unit']}" if spread["unit"] else ""
-            table.add_row(f"{kind}/{name}{unit}", *_numbers(spread))
+            table.add_row(printable(f"{kind}/{name}{unit}"), *_numbers(spread))
     if report["successes"]:
         table.add_section()
     for name, spread in report["successes"].items():
         counted = spread["measure"] == "count"
         numbers = _numbers(spread) if counted else [f"{100 * spread['mean']:.1f} %", "", "", ""]
-        table.add_row(f"success/{name}", *numbers)
+        table.add_row(printable(f"success/{name}"), *numbers)
     table.add_section()
     for name, cause in report["terminations"].items():
-        table.add_row(f"termination/{name}", f"{100 * cause['fraction']:.1f} %", "", "", "")
+        table.add_row(printable(f"termination/{name}"), f"{100 * cause['fraction']:.1f} %", "", "", "")
     console = Console(highlight=False, markup=False, emoji=False)
     title = f"{report['task']}: {count(report['episodes'], 'episode')} of {_name_policy(report)}"
-    console.print(title, soft_wrap=True)
+    console.print(printable(title), soft_wrap=True)
     console.print(_caption(report), soft_wrap=True)
     console.print(table)
     if "by_time" in report:
