@@ -180,7 +180,7 @@ class VecEnvWorlds(ForeignWorlds):
             raise RequestError(f"{label}: its max_episode_length is {longest.item()}; give a number of env steps")
         self.max_episode_steps = int(longest)
         self.step_dt = float(getattr(getattr(envs, "unwrapped", envs), "step_dt", 0.0))
-        self._shapes = {name: tuple(values.shape) for name, values in self._read(envs.get_observations()).items()}
+        self._read(envs.get_observations())
         if tries_step:
             self.step(torch.zeros(self.num_envs, self.num_actions, device=self.device))
 

@@ -168,8 +168,10 @@ class GymnasiumWorlds(ForeignWorlds):
         try:
             yield
         except (EOFError, ConnectionError) as error:
-            wait([worker.sentinel for worker in self._workers], timeout=1.0)
+            ended = wait([worker.sentinel for worker in self._workers], timeout=1.0)
             for number, worker in enumerate(self._workers):
+                if worker.sentinel in ended:
+                    worker.join(1.0)  # its pipes close a moment before it has ended
                 if code := worker.exitcode:
                     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
                     raise RuntimeError(f"{self._label}: the process of environment {number} {how}") from error
