@@ -180,6 +180,13 @@ def test_heights_are_finite_everywhere(bad: float, model_and_ground: tuple[mujoc
     assert ground.scan(pose, (0.0, 0.4, 2), (0.0, 0.3, 2)).isfinite().all()
 
 
+def test_a_ground_may_have_more_columns_than_a_float32_can_count_between() -> None:
+    terrain = TerrainConfig(kind="generated", kinds=("slope_up",), num_levels=550, patch_m=3.0, cell_m=0.05)
+    corners = torch.cartesian_prod(*[torch.tensor([-1e4, 1e4])] * 2)
+    rim_m = make_height_field(terrain).heights[0, 0]
+    assert Ground(terrain, torch.device("cpu")).height(corners).tolist() == pytest.approx([rim_m] * 4)
+
+
 def test_the_edge_of_the_ground_is_known(model_and_ground: tuple[mujoco.MjModel, Ground]) -> None:
     model, ground = model_and_ground
     half_x, half_y = model.hfield_size[0, :2]

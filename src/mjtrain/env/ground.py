@@ -46,7 +46,7 @@ class Ground:
         rows, columns = self._heights.shape
         column = ((xy[..., 0] + self._half_x_m) / self._cell_m).clamp(0.0, columns - 1.001)
         row = ((xy[..., 1] + self._half_y_m) / self._cell_m).clamp(0.0, rows - 1.001)
-        left, bottom = column.long(), row.long()
+        left, bottom = column.long().clamp(max=columns - 2), row.long().clamp(max=rows - 2)  # float32 may round up
         u, v = column - left, row - bottom
         flat = self._heights.view(-1)
         corner = bottom * columns + left
