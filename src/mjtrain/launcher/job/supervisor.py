@@ -166,7 +166,9 @@ class Supervisor:
         if kind == "agent":
             self._agent_pids = [message["pid"], *message["rank_pids"]]
         elif kind == "exit":
-            self._on_exit(message["pid"], message["exit_code"])
+            self._exits[message["pid"]] = message["exit_code"], time.monotonic()
+            for ended in (rank for rank in self._states.values() if rank.pid == message["pid"]):
+                ended.exit_code = message["exit_code"]  # what it has sent before may be read later than this
         if state is None:
             return
         state.heard_s = time.monotonic()
@@ -196,13 +198,6 @@ class Supervisor:
         self._console.write("stderr", line)
         if state.rank in self._ranks.logs:
             self._ranks.logs[state.rank].write(line.rstrip())
-
-    def _on_exit(self, pid: int, exit_code: int) -> None:
-        """Take in how a rank's process ended; what it has sent before may be read later than this."""
-        self._exits[pid] = exit_code, time.monotonic()
-        for state in self._states.values():
-            if state.pid == pid:
-                state.exit_code = exit_code
 
     def _check_exits(self, now_s: float) -> None:
         """Suspect ranks that ended without a message, or left their connection to a separate process."""
