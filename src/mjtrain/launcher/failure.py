@@ -93,7 +93,7 @@ class Failure:
     def describe(self) -> str:
         """Return the block that ends the output on the console."""
         during = f" in phase {self.phase}" if self.phase else ""
-        lines = [RULE, f"FAILED: {self._place()}{during}: {self.summary}"]
+        lines = [RULE, f"FAILED: {self.place()}{during}: {self.summary}"]
         if self.detail:
             lines += ["", self.detail.rstrip("\n"), ""]
         lines += [f"see {path}" for path in self.files]
@@ -108,14 +108,15 @@ class Failure:
             except Exception as reason:  # it could be restored in the rank, but not here
                 unrestored = f" (could not be restored here: {reason!r})"
         if not isinstance(error, Exception):
-            message = f"{self._place()}: {self.summary}{unrestored}"
+            message = f"{self.place()}: {self.summary}{unrestored}"
             error = RankFailedError(
                 message, rank=self.rank, host=self.host, signal=self.signal, exit_code=self.exit_code
             )
         error.add_note(self.describe())
         return error
 
-    def _place(self) -> str:
+    def place(self) -> str:
+        """Return in words where it happened."""
         process = "the job" if self.rank is None else f"rank {self.rank}"
         return f"{process} on host {self.host}" if self.host else process
 

@@ -159,9 +159,7 @@ def report_restart(
         _write_restart(run_dir, iteration, change.planned_cause, planned=True, **more)
         _print(f"planned restart from iteration {iteration}, as {change.planned_cause}; it is not counted", *news)
         return
-    who = "the job" if failure.rank is None else f"rank {failure.rank}"
-    who += f" on host {failure.host}" if failure.host else ""
-    cause = f"{who}: {failure.summary}"
+    cause = f"{failure.place()}: {failure.summary}"
     _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s, **(more if change.news else {}))
     _print(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}", *news)
 
