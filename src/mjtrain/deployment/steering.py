@@ -39,13 +39,14 @@ class Steering:
     def __init__(self, bounds: Mapping[str, Sequence[float]]) -> None:
         """Begin at rest; bounds are the least and the largest value by control, such as ahead, left, turn."""
         self._bounds = [(low, high) for low, high in bounds.values()]
-        self.values = self._rest()
+        self._rest = [min(max(0.0, low), high) for low, high in self._bounds]
+        self.values = list(self._rest)
         """One for each control."""
 
     def press(self, key: str) -> bool:
         """Take a key; return whether it means anything."""
         if key == REST_KEY:
-            self.values = self._rest()
+            self.values = list(self._rest)
             return True
         for place, pair in enumerate(KEYS[: len(self._bounds)]):
             if key and key in pair:
@@ -58,13 +59,10 @@ class Steering:
 
     def push(self, sticks: Sequence[float]) -> None:
         """Take the positions of sticks, one for each control: -1 for the least value, 0 for rest, 1 for the largest."""
-        for place, (rest, stick, (low, high)) in enumerate(zip(self._rest(), sticks, self._bounds, strict=False)):
+        for place, (rest, stick, (low, high)) in enumerate(zip(self._rest, sticks, self._bounds, strict=False)):
             amount = max(abs(stick) - _DEAD_ZONE, 0.0) / (1 - _DEAD_ZONE)
             end = high if stick > 0 else low
             self.values[place] = rest + min(amount, 1.0) * (end - rest)
-
-    def _rest(self) -> list[float]:
-        return [min(max(0.0, low), high) for low, high in self._bounds]
 
 
 def has_finite_bounds(bounds: Mapping[str, Sequence[float]]) -> bool:
