@@ -97,6 +97,10 @@ def make_algorithm(
             others = config.obs_groups.get("rnd_state", ())  # RND does not learn from mirror images
             images = MirrorImages(env.env.make_mirror(), groups, env.device, others)
             _add_symmetry(wanted, config.algorithm.symmetry_cfg, images)
+    auxiliary = plain["algorithm"].get("auxiliary_cfg")
+    if auxiliary is not None and auxiliary["group"]:
+        wanted["student" if isinstance(config.algorithm, ImitationConfig) else "actor"]["auxiliary_cfg"] = auxiliary
+        wanted["algorithm"]["auxiliary_coef"] = auxiliary["coef"]
     wanted = merge_settings(wanted, copy.deepcopy(dict(settings)))  # RSL-RL writes into what it is given
     make: Any = resolve_callable(wanted["algorithm"]["class_name"])
     with contextlib.redirect_stdout(io.StringIO()):  # RSL-RL prints its networks
@@ -112,13 +116,9 @@ def make_algorithm(
 def _describe_ppo(plain: dict[str, Any]) -> dict[str, Any]:
     networks = {name: resolve_model(plain[name]) for name in ("actor", "critic")}
     algorithm = dict(plain["algorithm"])
-    auxiliary = algorithm.pop("auxiliary_cfg")
-    del algorithm["symmetry_cfg"], algorithm["warm_start"]
+    del algorithm["auxiliary_cfg"], algorithm["symmetry_cfg"], algorithm["warm_start"]
     if not algorithm["critic_iterations"]:
         del algorithm["critic_iterations"]  # which RSL-RL's own PPO does not know
-    if auxiliary["group"]:
-        networks["actor"]["auxiliary_cfg"] = auxiliary
-        algorithm["auxiliary_coef"] = auxiliary["coef"]
     return {**networks, "algorithm": algorithm}
 
 
@@ -139,13 +139,9 @@ def _add_symmetry(wanted: dict[str, Any], symmetry: SymmetryConfig, images: Mirr
 def _describe_distillation(plain: dict[str, Any]) -> dict[str, Any]:
     known_here = ("teacher", "teacher_run", "teacher_task", "clip_teacher", "auxiliary_cfg")
     algorithm = {key: value for key, value in plain["algorithm"].items() if key not in known_here}
-    student, groups = resolve_model(plain["actor"]), plain["obs_groups"]
-    auxiliary = plain["algorithm"].get("auxiliary_cfg")
-    if auxiliary is not None and auxiliary["group"]:
-        student["auxiliary_cfg"] = auxiliary
-        algorithm["auxiliary_coef"] = auxiliary["coef"]
+    groups = plain["obs_groups"]
     return {
-        "student": student,
+        "student": resolve_model(plain["actor"]),
         "teacher": resolve_model(plain["algorithm"]["teacher"]),
         "obs_groups": {"student": groups["actor"], "teacher": groups["teacher"]},
         "algorithm": algorithm,
