@@ -62,46 +62,39 @@ class Plausibility:
         self._data = make_start(self.model)
         self._root = self.model.body_rootid
         self._static = self.model.body_weldid == 0
+        self._collides = not self.model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CONTACT
+        self._pulls = not self.model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY
+        self._has_home = find_home(self.model) >= 0  # else the reference pose, which is often none to begin in
 
     def find_doubtful_starts(self) -> Iterator[str]:
         """Yield a line for each thing in the poses in which episodes begin that is probably not meant."""
-        if self._has_home():
+        if self._has_home:
             yield from self._describe_outside(lambda beyond, width: beyond > 0.01 * (1 + width))
         gravity = self.model.opt.gravity
-        if self._pulls() and (gravity[2] > 0 or np.abs(gravity).max() > _MOST_GRAVITY):
+        if self._pulls and (gravity[2] > 0 or np.abs(gravity).max() > _MOST_GRAVITY):
             shown = " ".join(f"{value:g}" for value in gravity)
             yield f"--env.robot.options.gravity {shown}: 0 0 -9.81 is usual, in m/s^2, with z upwards"
-        if self._collides():
+        if self._collides:
             yield from self._find_doubtful_heights()
 
     def find_doubtful_motors(self) -> Iterator[str]:
         """Yield a line for each thing in actuators, actions and touch sensors that is probably not meant."""
-        if self._collides():
+        if self._collides:
             yield from self._find_small_touch_sites()
         yield from self._find_idle_actions()
         yield from self._find_mixed_actions()
         yield from self._find_doubtful_gains()
 
-    def _collides(self) -> bool:
-        return not self.model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CONTACT
-
-    def _pulls(self) -> bool:
-        return not self.model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY
-
     def _pose(self, qpos: np.ndarray) -> None:
         self._data.qpos[:] = qpos
         mujoco.mj_fwdPosition(self.model, self._data)
-
-    def _has_home(self) -> bool:
-        """Whether somebody has written down a pose; the reference pose of a file is often none to begin in."""
-        return find_home(self.model) >= 0
 
     def _name_pose(self) -> str:
         robot = self.config.robot
         name = robot.keyframe or "home"
         if name in robot.keyframes:
             return f"--env.robot.keyframes.{name}"
-        return f"--env.robot, keyframe {name}" if self._has_home() else "--env.robot, reference pose"
+        return f"--env.robot, keyframe {name}" if self._has_home else "--env.robot, reference pose"
 
     def find_wrong_positions(self) -> Iterator[str]:
         """Yield a line for a joint that begins so far outside its range that the simulation cannot recover."""
@@ -145,12 +138,12 @@ class Plausibility:
                     )
                     continue
                 yield from self._find_flight(body, name)
-            yield from self._find_burial(body, name, _DEEP_M if is_free and self._has_home() else _VERY_DEEP_M)
+            yield from self._find_burial(body, name, _DEEP_M if is_free and self._has_home else _VERY_DEEP_M)
 
     def _falls(self, body: int) -> bool:
         """Whether a tree is a robot that gravity pulls down: one with motors at joints, that does not fly or swim."""
         model = self.model
-        if not (self._pulls() and model.opt.gravity[2] < 0) or model.body_gravcomp[body] or self._is_tied(body):
+        if not (self._pulls and model.opt.gravity[2] < 0) or model.body_gravcomp[body] or self._is_tied(body):
             return False
         if model.opt.density or model.opt.viscosity:
             return False
@@ -212,7 +205,7 @@ class Plausibility:
 
     def _find_flight(self, body: int, name: str) -> Iterator[str]:
         column = int(self.model.jnt_qposadr[self.model.body_jntadr[body]]) + 2
-        high = _HIGH_M if self._has_home() else _VERY_HIGH_M
+        high = _HIGH_M if self._has_home else _VERY_HIGH_M
 
         def lower(qpos: np.ndarray, height_m: float) -> np.ndarray:
             lowered = qpos.copy()
