@@ -293,7 +293,8 @@ class SideBySide:
         leaf = values.detach().requires_grad_()
 
         def go_back(gradient: torch.Tensor) -> None:
-            self._backward = self._worker.submit(_go_back, values, gradient)
+            # What `values.backward(gradient)` does, for which torch would import sympy first.
+            self._backward = self._worker.submit(lambda: (values * gradient).sum().backward())
 
         leaf.register_hook(go_back)
         return leaf
@@ -307,11 +308,6 @@ class SideBySide:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._critic, name)
-
-
-def _go_back(values: torch.Tensor, gradient: torch.Tensor) -> None:
-    """Do what `values.backward(gradient)` does, for which torch would import sympy first."""
-    (values * gradient).sum().backward()
 
 
 @contextmanager
