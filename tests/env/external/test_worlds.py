@@ -305,10 +305,12 @@ def test_observations_are_as_networks_compute() -> None:
 class Reusing(PointMass):
     """Observes into the same memory in every step, and limits the actions where they are."""
 
+    shown: Any = None
+
     def get_observations(self) -> Any:
         seen = super().get_observations()
-        self.shown = getattr(self, "shown", seen)
-        return self.shown.update_(seen)
+        self.shown = seen if self.shown is None else self.shown.update_(seen)
+        return self.shown
 
     def step(self, actions: torch.Tensor) -> Any:
         return super().step(actions.clamp_(-1, 1))
