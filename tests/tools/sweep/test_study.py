@@ -356,7 +356,7 @@ def test_median_compares_trials_whose_metric_begins_at_different_iterations(tmp_
     study = open_study(tmp_path, pruner="median", max_iterations=300)
 
     def run(value: float, begin: int) -> tuple[Trial, int]:
-        trial = study.ask()
+        trial, iteration = study.ask(), 0
         for iteration in range(begin, 301):
             if trial.is_due(iteration, 3):
                 trial.report(value, iteration)
