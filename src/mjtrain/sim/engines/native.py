@@ -227,7 +227,9 @@ class NativeEngine:
                 self._batch.set_const(worlds)
             except SimulationError as error:
                 self._note_failure(error)
-                words = re.sub(r"(?<=body )\d+", lambda row: self.model.body(int(row[0])).name or row[0], self.failures[-1])
+                words = re.sub(
+                    r"(?<=body )\d+", lambda row: self.model.body(int(row[0])).name or row[0], self.failures[-1]
+                )
                 raise RequestError(f"MuJoCo refuses the changed model: {words}") from error
 
     def state_dict(self) -> dict[str, Any]:
