@@ -91,22 +91,6 @@ def test_learners_and_their_settings_are_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_that_was_resumed_with_other_settings_is_apart(tmp_path: Path) -> None:
-    """One that was resumed with the same ones, for more iterations, is not."""
-    starts = {"slow": [1e-4], "more": [1e-4, 1e-4], "slower": [1e-3, 1e-4], "slower too": [1e-3, 1e-3, 1e-4]}
-    for name, rates in starts.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "metrics.jsonl").write_text('{"iteration": 1, "mean_reward": 1.0}\n')
-        for iterations, rate in enumerate(rates):
-            launch = {"task": "Cart", "run": {"max_iterations": iterations}, "plan": {"ranks": [0]}}
-            save_params(tmp_path / name, env={}, agent={"rate": rate}, launch=launch)
-    groups = group_runs([load_curves(tmp_path / name) for name in starts])
-    assert [group.label for group in groups] == [
-        "earlier agent.rate None (2 runs)",
-        "earlier agent.rate [0.001] (2 runs)",
-    ]
-
-
 def test_a_task_file_is_one_task_however_it_was_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another file of the same name is another task."""
     monkeypatch.chdir(tmp_path)

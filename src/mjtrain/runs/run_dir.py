@@ -260,10 +260,10 @@ def list_differences(name: str, before: Any, now: Any) -> list[str]:
     return [] if before == now else [f"{name}: {before} -> {now}"]
 
 
-def read_learner(run_dir: Path, start: str = "") -> LearnerConfig:
-    """Read the learner that a run, or an earlier start (previous/TIME/), recorded; the default where it names none."""
-    path = run_dir / "params" / f"{start}learner.yaml"
-    content = load_params(run_dir, f"{start}learner") if path.exists() else {}  # early versions wrote no such file
+def read_learner(run_dir: Path) -> LearnerConfig:
+    """Read the learner that a run recorded; the default where it names none."""
+    path = run_dir / "params" / "learner.yaml"
+    content = load_params(run_dir, "learner") if path.exists() else {}  # runs of early versions have no such file
     try:
         return from_plain(LearnerConfig, content)
     except ValueError as error:

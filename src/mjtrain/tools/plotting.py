@@ -43,8 +43,7 @@ class RunCurves:
     """One per iteration, ascending; empty before the first one is completed."""
 
     settings: dict[str, Any]
-    """Settings of the training, by dotted name, and which others it had before it was resumed; runs with equal settings
-    differ in their seeds only."""
+    """Settings of the training, by dotted name; runs with equal settings differ in their seeds only."""
 
     restarts: tuple[int, ...] = ()
     """Iterations from which it was restarted."""
@@ -105,19 +104,11 @@ def load_curves(run_dir: Path) -> RunCurves:
     lines = read_lines(run_dir)
     rows, restarts = parse_metrics(lines)
     try:
-        settings = _read_settings(run_dir)
-        for previous in sorted(run_dir.glob("params/previous/[0-9]*/")):
-            for name, value in _read_settings(run_dir, f"previous/{previous.name}/").items():
-                if settings.get(name, value) != value and value not in settings.setdefault(f"earlier {name}", []):
-                    settings[f"earlier {name}"].append(value)
+        params = {name: load_params(run_dir, name) for name in ("env", "agent", "launch")}
+        settings = _comparable(params | {"learner": to_plain(read_learner(run_dir))})
     except (RequestError, KeyError, TypeError, AttributeError):
         settings = {"run": run_dir.name}  # a run with unknown settings gets a separate curve
     return RunCurves(name=run_dir.name, rows=rows, settings=settings, restarts=restarts, broken_lines=lines.skipped)
-
-
-def _read_settings(run_dir: Path, start: str = "") -> dict[str, Any]:
-    params = {name: load_params(run_dir, f"{start}{name}") for name in ("env", "agent", "launch")}
-    return _comparable(params | {"learner": to_plain(read_learner(run_dir, start))})
 
 
 def _comparable(params: dict[str, Any]) -> dict[str, Any]:
