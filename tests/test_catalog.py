@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from mjtrain.config import TaskConfig
-from mjtrain.env.catalog import folder_name, is_same_task, list_tasks, load_task, resolve_task_name, summarise_task
+from mjtrain.env.catalog import (
+    folder_name,
+    is_same_task,
+    list_tasks,
+    load_task,
+    resolve_task_name,
+    shared_name,
+    summarise_task,
+)
 from mjtrain.runtime.errors import RequestError
 
 FACTORY = """
@@ -252,6 +260,17 @@ def test_a_recorded_file_that_is_there_and_another_is_another_task(tmp_path: Pat
     assert is_same_task(f"{one}:make", f"{other}:make"), "it was copied"
     one.unlink()
     assert is_same_task(f"{one}:make", f"{other}:make"), "it may have been moved"
+
+
+def test_a_shared_name_is_of_the_same_task() -> None:
+    shared = {
+        "Cartpole-Balance": "Cartpole-Balance",
+        "acme.tasks:make": "acme.tasks:make",
+        "/home/me/hopper.py:make": "hopper.py:make",
+        "/home/me/hopping/__init__.py:make": "hopping/__init__.py:make",
+    }
+    assert {task: shared_name(task) for task in shared} == shared
+    assert all(is_same_task(name, task) for task, name in shared.items())
 
 
 def test_a_recorded_file_that_cannot_be_looked_at_counts_as_moved() -> None:

@@ -59,7 +59,7 @@ def test_a_run_without_an_iteration_is_left_out(
     main([str(tmp_path / "logs"), "--out", str(tmp_path / "curves.png")])
     said = capsys.readouterr()
     assert said.out.splitlines()[:2] == ["num_envs 64: to iteration 4", "num_envs 32: to iteration 5"]
-    assert said.err == f"warning: {two}: is left out, without a completed iteration yet\n"
+    assert said.err == f"warning: {two}: is left out, because it has no completed iteration yet\n"
     with pytest.raises(SystemExit) as stop:
         main([str(two)])
     assert stop.value.code == 2

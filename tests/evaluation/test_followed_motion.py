@@ -324,3 +324,5 @@ def test_play_prints_a_row_for_each_second(tmp_path: Path, capsys: pytest.Captur
     assert "bow 9.00" not in table, "fewest failures"
     assert table.index("bow 10.00") < table.index("bow 29.00")
     assert "the 20 of 30 parts in which most episodes failed" in " ".join(table.split())
+    print_summary(report | {"by_time": [{**row, "clip": "\x1b[31mbow"}]})
+    assert r"\x1b[31mbow 0.00 to 1.00" in capsys.readouterr().out

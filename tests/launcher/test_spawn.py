@@ -1,7 +1,9 @@
 """What happens between two starts of a job."""
 
+import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ import pytest
 from mjtrain.config import LaunchConfig
 from mjtrain.launcher import NotSavedError, RankFailedError, make_plan
 from mjtrain.launcher.base import LaunchRequest
-from mjtrain.launcher.failure import Failure, RunResult
+from mjtrain.launcher.failure import Failure, RunResult, list_further
 from mjtrain.launcher.rank.spawned import pickle_with_code
 from mjtrain.launcher.spawn import _make_log_dir, run_spawned
 from mjtrain.runs.training_run import TrainingRun
@@ -23,6 +25,24 @@ from mjtrain.training.open_run import report_restart
 from support.frozen import full_disk
 
 FAILED = Failure(summary="was killed by SIGSEGV", rank=1)
+
+
+@pytest.mark.parametrize(
+    ("host", "more", "expected"),
+    [
+        (socket.gethostname(), "", []),
+        (socket.gethostname(), " (not started again)", [f"rank 5 on host {socket.gethostname()}"]),
+        ("nodeb", "", ["rank 5 on host nodeb"]),
+    ],
+)
+def test_the_report_of_a_refused_request_is_a_line_if_it_says_more(host: str, more: str, expected: list[str]) -> None:
+    refused = RequestError("walk.npz: no such file")
+    summary = f"RequestError: walk.npz: no such file{more}"
+    failure = Failure(summary=summary, detail="Traceback", rank=5, host=host, pickled_error=pickle.dumps(refused))
+    error = failure.to_error()
+    error.add_note("run.npz: no such file")
+    reports = [f"FAILED: {place}: {summary}" for place in expected]
+    assert list_further(error) == [*reports, "run.npz: no such file"]
 
 
 @pytest.fixture

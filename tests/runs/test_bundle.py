@@ -27,7 +27,7 @@ from mjtrain.config import AgentConfig, DaggerConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runs import bundle as bundles
 from mjtrain.runs import bundle_places
-from mjtrain.runs.bundle import MANIFEST, fetch_bundle, parse_manifest, write_card
+from mjtrain.runs.bundle import MANIFEST, fetch_bundle, parse_manifest
 from mjtrain.runs.bundle_places import GROUP, is_place, open_bundle
 from mjtrain.runs.motion_places import name_place
 from mjtrain.runtime.errors import OutsideError, RequestError
@@ -247,13 +247,6 @@ def test_a_place_that_cannot_be_read_is_not_made(bundle: Path, tmp_path: Path) -
     (bundle / "policy.onnx").symlink_to("policy.onnx")
     with pytest.raises(RequestError, match=r"policy\.onnx cannot be read \(Too many levels of symbolic links\)"):
         open_bundle(str(bundle))
-
-
-def test_the_command_on_a_card_names_another_learner(tmp_path: Path) -> None:
-    launch = {"task": "Cartpole-Balance", "packages": {}, "run": {"max_iterations": 4}, "seed": 0}
-    write_card(tmp_path, launch, {"iter": 4, "learner": "skrl"}, None, None)
-    card = yaml.safe_load((tmp_path / "README.md").read_text().split("---\n")[1])
-    assert card["command"] == "mjtrain train Cartpole-Balance --max-iterations 4 --seed 0 --learner skrl"
 
 
 def test_what_a_stranger_names_does_not_control_the_terminal(

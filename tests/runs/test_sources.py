@@ -196,6 +196,15 @@ def test_the_copy_of_a_folder_is_without_the_runs_in_it(tmp_path: Path) -> None:
     assert restore_data(first, env) == (env, [])
 
 
+def test_a_folder_with_the_lock_of_another_program_is_copied(tmp_path: Path) -> None:
+    folder, run = tmp_path / "motions" / "more", tmp_path / "run"
+    folder.mkdir(parents=True)
+    (folder / ".lock").touch()
+    (folder / "walk.npz").write_text("walk")
+    assert keep_data(run, config_with(file=f"{folder.parent}/")) == []
+    assert (run / "data" / "motions" / "more" / "walk.npz").read_text() == "walk"
+
+
 def test_what_is_not_a_file_is_left_out_of_a_copy_and_said(tmp_path: Path) -> None:
     motions, run = tmp_path / "motions", tmp_path / "run"
     motions.mkdir()

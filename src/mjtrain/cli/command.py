@@ -169,11 +169,9 @@ def _run(name: str, body: Callable[[list[str]], None], args: list[str]) -> None:
         body(args)
     except RequestError as error:
         _end_for_memory(name, error.__cause__)  # of a task or a library that was imported
-        from mjtrain.launcher.failure import RULE
+        from mjtrain.launcher.failure import list_further
 
-        # The report of a job repeats the error.
-        notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(RULE)]
-        for line in (str(error), *notes):
+        for line in (str(error), *list_further(error)):
             print(printable(f"{name}: {' '.join(line.split())}"), file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

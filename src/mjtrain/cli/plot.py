@@ -50,7 +50,10 @@ def main(argv: list[str]) -> None:
         raise RequestError(f"{' '.join(places)}: no run has a completed iteration yet")
     for run_dir, run in found.items():
         if not run.rows:
-            print(printable(f"warning: {run_dir}: is left out, without a completed iteration yet"), file=sys.stderr)
+            print(
+                printable(f"warning: {run_dir}: is left out, because it has no completed iteration yet"),
+                file=sys.stderr,
+            )
         if run.broken_lines:
             print(printable(f"warning: {describe_skipped(run_dir, run.broken_lines)} skipped"), file=sys.stderr)
     groups = group_runs(runs)

@@ -136,7 +136,10 @@ def task_file(task: str) -> Path | None:
 def shared_name(task: str) -> str:
     """Name a task in files that are passed on: one in a file by the file's name, without its folder on this machine."""
     file = task_file(task)
-    return task if file is None else f"{file.name}:{task.rpartition(':')[2]}"
+    if file is None:
+        return task
+    name = file.name if file.stem != "__init__" else f"{file.absolute().parent.name}/{file.name}"  # of a package
+    return f"{name}:{task.rpartition(':')[2]}"
 
 
 def folder_name(task: str) -> str:

@@ -62,7 +62,7 @@ def print_comparison(report: dict[str, Any]) -> None:
         f"{name.partition('/')[2] if has_one else name}, {unit}".removesuffix(", ") for name, unit in units.items()
     ]
     for heading in (*errors, *first["successes"], "failed, %", "lasted, s", "wall, s"):
-        table.add_column(heading, justify="right")
+        table.add_column(printable(heading), justify="right")
     for number, row in enumerate(rows):
         begins = not number or rows[number - 1]["case"] != row["case"]
         if begins and number:
@@ -74,7 +74,7 @@ def print_comparison(report: dict[str, Any]) -> None:
         table.add_row(row["case"] if begins else "", row["simulator"], *marked, f"{row['wall_s']:.1f}")
     console = Console(highlight=False, markup=False, emoji=False)
     episodes = count(report["episodes"], "episode")
-    console.print(f"{report['task']}: {episodes} each of {_name_policy(report)}", soft_wrap=True)
+    console.print(printable(f"{report['task']}: {episodes} each of {_name_policy(report)}"), soft_wrap=True)
     console.print(table)
     console.print(f"! {report['rule']}", soft_wrap=True)
 
@@ -104,11 +104,11 @@ def _tabulate_by_time(rows: list[dict[str, Any]], errors: dict[str, Any]) -> Tab
     table = Table(caption=left_out if len(rows) > _MOST_ROWS else None)
     table.add_column("reference, s", no_wrap=True)
     for heading in ("episodes", "failed", *(f"{name}, {units[name]}" for name in names)):
-        table.add_column(heading, justify="right")
+        table.add_column(printable(heading), justify="right")
     for row in (row for row in rows if row in worst):
         means = [f"{row['errors'][name]:.3f}" if name in row["errors"] else "" for name in names]
         span = f"{row['clip']} {row['begin_s']:.2f} to {row['end_s']:.2f}"
-        table.add_row(span, str(row["episodes"]), str(row["failed"]), *means)
+        table.add_row(printable(span), str(row["episodes"]), str(row["failed"]), *means)
     return table
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 import signal
+import socket
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any
 
 from mjtrain.config.limits import find_type_problems
 from mjtrain.launcher.ipc.messages import HostConnection
-from mjtrain.runtime.errors import INJECTED
+from mjtrain.runtime.errors import INJECTED, summarise
 
 RULE = "-" * 100
 
@@ -119,6 +120,13 @@ class Failure:
         """Return in words where it happened."""
         process = "the job" if self.rank is None else f"rank {self.rank}"
         return f"{process} on host {self.host}" if self.host else process
+
+
+def list_further(error: BaseException) -> list[str]:
+    """Return the notes on a refused request. The report of a job is one line, if it says more, such as where."""
+    notes = [note.splitlines()[1] if note.startswith(RULE) else note for note in getattr(error, "__notes__", ())]
+    here = f" on host {socket.gethostname()}"
+    return [note for note in notes if not note.endswith(summarise(error)) or (" on host " in note and here not in note)]
 
 
 def final_message(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mjtrain.config import AgentConfig, LearnerConfig, TrainConfig
+from mjtrain.config import DEFAULT_LEARNER, AgentConfig, LearnerConfig, TrainConfig
 from mjtrain.config.limits import show
 from mjtrain.runtime.deferred_imports import DeferredImport, defer_import
 from mjtrain.runtime.errors import RequestError, StoppedError, message_of, suggest
@@ -143,7 +143,8 @@ def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learn
     try:
         made = library.make_learner(context, env, agent, learner.settings)
     except (TypeError, ValueError, AttributeError, LookupError) as error:
-        if isinstance(error, RequestError) or not learner.settings:
+        known = (DEFAULT_LEARNER, *_SEPARATELY_INSTALLED)  # another one's traceback shows its own faults
+        if isinstance(error, RequestError) or not learner.settings or learner.name not in known:
             raise
         raise RequestError(
             f"--learner-config: {learner.name} says {type(error).__name__}: {message_of(error)}"

@@ -233,6 +233,8 @@ def _read_zip(file: str | io.BytesIO, label: str) -> Read:
         raise BundleError(f"{label}: no such file") from error
     except OSError as error:
         raise BundleError(f"{label}: cannot be read ({error.strerror or error})") from error
+    except MemoryError:
+        raise
     except Exception as error:  # a damaged archive can raise anything
         raise BundleError(f"{label}: is not a .zip file ({error})") from error
 
@@ -242,6 +244,8 @@ def _read_zip(file: str | io.BytesIO, label: str) -> Read:
         try:
             with archive.open(name) as file:
                 return file.read(size + 1)
+        except MemoryError:
+            raise
         except Exception as error:  # damaged, or encrypted; each compression has separate errors
             raise BundleError(f"{label}: {name} cannot be read ({error})") from error
 

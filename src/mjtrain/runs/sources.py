@@ -20,7 +20,7 @@ from typing import Any
 from mjtrain.config import AnyEnvConfig, EnvConfig
 from mjtrain.config.plain import collect_functions
 from mjtrain.env.catalog import file_module
-from mjtrain.runs.claim import LOCK_FILE
+from mjtrain.runs.claim import read_holder
 from mjtrain.runs.run_dir import read_params
 from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.files import may_access, read_regular, write_whole
@@ -107,7 +107,7 @@ def _list_items(path: Path) -> Iterator[Path]:
     waiting = [path]
     while waiting:
         item = waiting.pop()
-        if item != path and _kind_of(item / LOCK_FILE):  # a run; the one that keeps the copy would copy itself
+        if item != path and read_holder(item) is not None:  # a run; the one that keeps the copy would copy itself
             continue
         yield item
         if _kind_of(item) == stat.S_IFDIR:

@@ -85,7 +85,7 @@ class Dies(PendulumEnv):
 
 
 def test_a_process_of_an_environment_that_is_killed_is_named_and_the_others_end() -> None:
-    """Those before it have answered and wait, as they would for ever if Gymnasium closed them."""
+    """Those before it have answered and wait, as they would forever if Gymnasium closed them."""
 
     def one_dies(num_envs: int, **_: Any) -> VectorEnv:
         singles = [PendulumEnv] * (num_envs - 2) + [Dies, PendulumEnv]

@@ -45,6 +45,10 @@ def test_an_exported_policy_in_plain_mujoco_does_what_it_does_in_the_environment
     table = capsys.readouterr().out
     shown = f"{rows['push', 'native']['errors']['velocity/planar']:.3f} !"
     assert any("push" in line and "native" in line and shown in line for line in table.splitlines()), table
+    print_comparison(report | {"task": "Dog\x1b[31m", "units": {"velocity/planar": "\x1b[32m"}})
+    table = capsys.readouterr().out
+    assert table.startswith(r"Dog\x1b[31m: 3 episodes each of ")
+    assert r"planar, \x1b[32m" in table
 
 
 def test_rewards_and_terminations_see_the_torques_and_sensors_of_plain_mujoco() -> None:

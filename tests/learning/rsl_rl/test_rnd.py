@@ -76,7 +76,7 @@ def _train_with_a_slow_rank_1(context: RankContext) -> dict[str, Any]:
 
 
 def test_waiting_in_a_rollout_is_not_collecting() -> None:
-    """Each env step sums over ranks, so rank 0 waits for rank 1 twelve times, and once more for the gradients."""
+    """Each env step sums over ranks, so rank 0 waits for rank 1 twelve times, and then for the gradients."""
     row = mjtrain.launch(_train_with_a_slow_rank_1, launch=replace(ONE, num_workers=2))
     assert row["slowest_rank"] == 1
     assert row["wait_time_max_s"] > 0.3

@@ -58,7 +58,7 @@ def test_memory_for_trials_side_by_side_is_not_asked_of_agents_on_other_machines
     task, words = "Cartpole-Balance", ("--max-iterations", "2", "--num-envs")
     memory = resolve_training(*read_command([task, *words, "1000", "--gpu-ids", "None"])[:2]).memory
     assert memory is not None
-    num_envs = round(0.7 * 1000 * available_memory() / memory.total_bytes)  # twice as many do not fit
+    num_envs = round(0.7 * 1000 * available_memory() / memory.total_bytes)  # two times this number does not fit
     space = parse_space([["agent.algorithm.learning-rate", "log", "1e-4", "1e-2"]])
     options = {"task": task, "parameters": space, "train_flags": (*words, str(num_envs)), "cores_per_trial": 1}
 

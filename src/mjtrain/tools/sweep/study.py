@@ -137,7 +137,7 @@ class Trial(optuna.Trial):
         return max(self._cached_frozen_trial.intermediate_values, default=0)
 
     def is_due(self, iteration: int, interval: int) -> bool:
-        """Whether to report an iteration: the first one of a metric from each multiple of the interval on."""
+        """Whether to report an iteration: the first one with a value at or after each multiple of the interval."""
         return iteration // interval > self.last_reported // interval
 
     def report(self, value: float, step: int) -> None:
