@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from mjtrain.config import EnvConfig
+from mjtrain.config import EnvConfig, to_plain
 from mjtrain.env.actions import Actions
 from mjtrain.env.base import check_action, check_mask
 from mjtrain.env.cameras import Cameras
@@ -30,7 +30,6 @@ from mjtrain.sim.robots.kinematics import BodyStates, ForwardKinematics
 
 _Found = TypeVar("_Found")
 
-_BIAS = "encoder_bias"
 _NEW_BUFFERS = ("reward_terms", "causes", "successes", "actions.target")
 """What states of older checkpoints may lack; it stays as it is then."""
 
@@ -221,32 +220,28 @@ class Env:
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of all that the future of the environment depends on; tensors and plain values."""
-        engine, cameras = self.engine.state_dict(), self.cameras.state_dict()
         return {
-            "engine": engine,
+            "engine": self.engine.state_dict(),
             "rng": self.rng.get_state(),
             "buffers": {name: tensor.clone() for name, tensor in self._buffers().items()},
             "seen": {name: tensor.clone() for name, tensor in self._seen.items()},
             "memory": self._memory.state_dict(),
             "contact_times": [json.dumps(key) for key in self._contact_times],
             "shared": self._shared.state_dict(),
-            "cameras": cameras,
+            "cameras": self.cameras.state_dict(),
             "followed": dict(self._followed),
-            "ground": self.ground.description,
-            "startup": self._events.describe_startup(),
-            "nominal": self._find_nominal((*engine["model"], *cameras.get("looks", ()))),
+            "ground": self._describe_ground(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state that an environment of the same config, engine, device and num_envs gave.
 
-        If events of mode startup, or the values that they change, are not those of the state, worlds keep what they
-        have drawn. On another ground, new episodes begin.
-
         Raises:
             ValueError: It is of another environment, engine or kind of device; then nothing has changed.
         """
-        state, buffers = self._replace_draws(state), self._buffers()
+        buffers, ground = self._buffers(), self._describe_ground()
+        if any(ground.get(name) != value for name, value in state.get("ground", {}).items()):  # older states lack it
+            raise ValueError("the generated ground is not that of the checkpoint")
         if (num_envs := len(state["buffers"]["episode_step"])) != self.num_envs:
             raise ValueError(f"the checkpoint has {num_envs} environments per rank, and this run has {self.num_envs}")
         saved = {name: buffers[name] for name in _NEW_BUFFERS if name in buffers} | state["buffers"]
@@ -282,34 +277,13 @@ class Env:
         self._shared.load_state_dict(state.get("shared", {}))
         self.cameras.load_state_dict(state.get("cameras", {}))
         self._seen = {name: state["seen"][name].to(self.device, copy=True) for name in self._seen}
-        if state.get("ground", self.ground.description) != self.ground.description:
-            self.reset(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))
         self.forget_failures()  # of the worlds that these were before
 
-    def _replace_draws(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Put this environment's draws into a state whose startup events, or what they change, are others."""
-        theirs = state.get("nominal", {})  # older states lack it
-        ours, startup = self._find_nominal(theirs), self._events.describe_startup()
-        pairs = [(values, theirs[name]) for name, values in ours.items()]
-        if any(values.shape != other.shape for values, other in pairs):
-            return state  # of another model, which is refused
-        if state.get("startup", startup) == startup and all(
-            torch.allclose(values, other, rtol=1e-6, atol=0.0) for values, other in pairs
-        ):
-            return state
-        own = self.state_dict()
-        bias = {name: values for name, values in own["memory"].items() if name == _BIAS}
-        return {
-            **state,
-            "engine": {**state["engine"], "model": own["engine"]["model"]},
-            "memory": {name: values for name, values in state["memory"].items() if name != _BIAS} | bias,
-            "cameras": state["cameras"] and {**state["cameras"], "looks": own["cameras"].get("looks", {})},
-        }
-
-    def _find_nominal(self, fields: Iterable[str]) -> dict[str, torch.Tensor]:
-        """Return fields of the compiled model that may differ between worlds, by name. float64, on the CPU."""
-        known = self.engine.layout.nominal | (self.cameras.renderer.nominal if self.config.cameras else {})
-        return {field: known[field].double().cpu() for field in fields if field in known}
+    def _describe_ground(self) -> dict[str, Any]:
+        """Return what the shape of generated ground depends on, as plain values."""
+        if self.config.terrain.kind != "generated":
+            return {"kind": "plane"}
+        return {name: value for name, value in to_plain(self.config.terrain).items() if name != "friction"}
 
     def load_shared(self, state: dict[str, Any]) -> None:
         """Continue with what worlds share, from a state of any rank and of any number of worlds."""
@@ -494,7 +468,7 @@ class Env:
         Only observation terms that ask for it see it, such as `joint_pos_rel(biased=True)`. It lasts over episodes, and
         is part of a checkpoint. In m or rad, shape (num_envs, nq).
         """
-        return self._memory.tensor(_BIAS, self.state.qpos.shape[1], kept=True)
+        return self._memory.tensor("encoder_bias", self.state.qpos.shape[1], kept=True)
 
     @property
     def bodies(self) -> BodyStates:

@@ -1,6 +1,5 @@
 """What happens to worlds apart from the policy: commands, randomisation, resets, pushes."""
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -134,11 +133,6 @@ class Events:
         self._left = {name: draw_steps(core, term.interval_s) for name, term in self._by_mode["interval"].items()}
         self.running: EventTerm | None = None
         """The term whose function is being called."""
-
-    def describe_startup(self) -> str:
-        """Return the functions and parameters of the events of mode startup, as JSON."""
-        events = [[name, term.func.__qualname__, term.params] for name, term in self._by_mode["startup"].items()]
-        return json.dumps(events, default=lambda value: getattr(value, "__qualname__", type(value).__name__))
 
     def start(self, env: "Env") -> None:
         """Apply the events of mode startup to every world."""

@@ -1,7 +1,7 @@
 """Heights of the ground, the same on every engine, and what touch and contact sensors report."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -21,10 +21,7 @@ class Ground:
         self._first_world = first_world
         self._grids: dict[tuple[float, ...], torch.Tensor] = {}
         self._heights: torch.Tensor | None = None
-        self.description = ""
-        """What a generated ground was made from."""
         if terrain.kind == "generated":
-            self.description = repr(replace(terrain, kinds=tuple(terrain.kinds), friction=0.0))
             field = make_height_field(terrain)
             self._heights = torch.tensor(field.heights, dtype=torch.float32, device=device)
             self._cell_m = field.cell_m
