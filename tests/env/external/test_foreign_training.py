@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from mjtrain.cli import play as play_command
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.worker import Stream, derive_seed
 from support.commands import run
+from support.machine import patience, wait_until
 
 TASK = Path(__file__).with_name("task.py")
 ENVIRON = {**os.environ, "PYTHONPATH": str(TASK.parents[2]), "CUDA_VISIBLE_DEVICES": ""}
@@ -117,13 +117,9 @@ def test_ctrl_c_saves_though_environments_have_processes(tmp_path: Path) -> None
     options += ["--num-envs", "2", "--env.vectorization", "async"]
     command = [sys.executable, "-m", "mjtrain.cli.train", "gymnasium:Pendulum-v1", *options]
     with subprocess.Popen(command, env=ENVIRON, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 120
-        while not any(file.read_text() for file in tmp_path.glob("*/*/metrics.jsonl")):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: any(file.read_text() for file in tmp_path.glob("*/*/metrics.jsonl")), "an iteration")
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=patience(60.0))
     assert process.returncode == 130, said
     assert said.splitlines()[-1] == "train: stopped by SIGINT"
     last = [line for line in read_lines(tmp_path) if "event" not in line][-1]

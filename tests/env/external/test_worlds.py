@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import subprocess
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
@@ -29,6 +31,7 @@ from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
 from mjtrain.training.preflight.network_check import check_agent, check_before_training
 from mjtrain.training.train_rank import make_rank_env
+from support.machine import patience
 from support.point_mass import LIMIT, PointMass
 
 PENDULUM = GymnasiumConfig(id="Pendulum-v1")
@@ -78,25 +81,56 @@ def test_episodes_are_counted_by_how_they_end() -> None:
 
 
 class Dies(PendulumEnv):
-    """Its process is killed in the first step."""
+    """Its process ends in the first step."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
 
     def step(self, u: np.ndarray) -> Any:
+        if self.how == "ended with status 0":
+            os._exit(0)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_process_of_an_environment_that_is_killed_is_named_and_the_others_end() -> None:
+@pytest.mark.parametrize("how", ["was killed by SIGKILL", "ended with status 0"])
+def test_a_process_of_an_environment_that_ends_is_named_and_the_others_end(how: str) -> None:
     """Those before it have answered and wait, as they would forever if Gymnasium closed them."""
 
     def one_dies(num_envs: int, **_: Any) -> VectorEnv:
-        singles = [PendulumEnv] * (num_envs - 2) + [Dies, PendulumEnv]
+        singles = [PendulumEnv] * (num_envs - 2) + [partial(Dies, how), PendulumEnv]
         return AsyncVectorEnv(singles, autoreset_mode=AutoresetMode.SAME_STEP)
 
     env = make(VecEnvConfig(make=one_dies))
-    with pytest.raises(RuntimeError, match=r"one_dies: the process of environment 1 was killed by SIGKILL$"):
+    with pytest.raises(RuntimeError, match=rf"one_dies: the process of environment 1 {how}$"):
         env.step(torch.zeros(3, 1))
     workers: Any = env.worlds._workers  # pyright: ignore[reportAttributeAccessIssue]
     env.close()
-    assert [worker.exitcode for worker in workers] == [-signal.SIGKILL] * 3
+    ended = 0 if how.endswith("0") else -signal.SIGKILL
+    assert [worker.exitcode for worker in workers] == [-signal.SIGKILL, ended, -signal.SIGKILL]
+    env.close()
+
+
+class Program(PendulumEnv):
+    """Interrupts a program when it is closed."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.program = subprocess.Popen(["sleep", "600"])
+
+    def close(self) -> None:
+        super().close()
+        self.program.send_signal(signal.SIGINT)
+        self.program.wait(patience(10.0))
+
+
+def test_environments_are_closed_after_an_interrupted_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gymnasium.registry, "Program-v0", EnvSpec("Program-v0", Program, max_episode_steps=9))
+    env = make(GymnasiumConfig(id="Program-v0", vectorization="async"), num_envs=2)
+    worlds: Any = env.worlds  # pyright: ignore[reportAttributeAccessIssue]
+    worlds._envs.step_async(np.zeros((2, 1)))
+    env.close()
+    assert [worker.exitcode for worker in worlds._workers] == [0, 0]
 
 
 def test_processes_of_environments_leave_signals_to_the_rank() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Dict
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.vector.async_vector_env import AsyncState, _async_worker
+from gymnasium.vector.async_vector_env import AsyncState
 
 from mjtrain.config import GymnasiumConfig
 from mjtrain.env.external.env import ForeignWorlds
@@ -24,6 +24,9 @@ GROUP = "observation"
 
 DEFAULT_STEPS = 1000
 """Longest episode of an environment that does not say."""
+
+CLOSE_S = 10.0
+"""How long environments may take for a step that was interrupted, in s; then their processes are terminated."""
 
 UNBOUNDED = 1e30
 """Actions with bounds from here on have none: some environments give the largest float32."""
@@ -47,8 +50,11 @@ def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
 
 def _work(*args: Any) -> None:
     """Be the process of an environment. The rank obeys signals to all processes of a job, and ends this one."""
+    from gymnasium.vector.async_vector_env import _async_worker
+
+    os.setpgid(0, 0)
     for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
-        signal.signal(signum, signal.SIG_IGN)
+        signal.signal(signum, lambda *_: None)  # not ignored, as programs that it starts would inherit that
     _async_worker(*args)
 
 
@@ -141,26 +147,33 @@ class GymnasiumWorlds(ForeignWorlds):
         terminated, truncated = (self._tensor(result, torch.bool) for result in results[1:])
         done = terminated | truncated
         if self._mode is AutoresetMode.DISABLED and bool(done.any()):
-            observations, _ = self._envs.reset(options={"reset_mask": done.cpu().numpy()})
+            with self._naming_lost_worker():
+                observations, _ = self._envs.reset(options={"reset_mask": done.cpu().numpy()})
         return self._group(observations), rewards, terminated, truncated & ~terminated
 
     def picture(self) -> np.ndarray | None:
         """Return a picture of the first environment; None unless its render mode is rgb_array."""
-        pictures = self._envs.render() if self._envs.render_mode == "rgb_array" else None
+        with self._naming_lost_worker():
+            pictures = self._envs.render() if self._envs.render_mode == "rgb_array" else None
         return None if pictures is None else np.asarray(pictures[0])
 
     def close(self) -> None:
         """Close them."""
         vector = self._envs.unwrapped
-        if isinstance(vector, AsyncVectorEnv) and (
-            vector._state is not AsyncState.DEFAULT or any(worker.exitcode for worker in self._workers)
-        ):  # then Gymnasium would wait for answers that never come
+        if not isinstance(vector, AsyncVectorEnv):
+            self._envs.close()
+            return
+        lost = (
+            worker.exitcode is not None and pipe is not None
+            for worker, pipe in zip(vector.processes, vector.parent_pipes, strict=True)
+        )
+        if not vector.closed and any(lost):  # then Gymnasium would wait for answers that never come
             for worker in self._workers:
                 worker.kill()
             vector._state = AsyncState.DEFAULT
             self._envs.close(terminate=True)
         else:
-            self._envs.close()
+            self._envs.close(timeout=CLOSE_S)
 
     @contextmanager
     def _naming_lost_worker(self) -> Iterator[None]:
@@ -172,7 +185,7 @@ class GymnasiumWorlds(ForeignWorlds):
             for number, worker in enumerate(self._workers):
                 if worker.sentinel in ended:
                     worker.join(1.0)  # its pipes close a moment before it has ended
-                if code := worker.exitcode:
+                if (code := worker.exitcode) is not None:
                     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
                     raise RuntimeError(f"{self._label}: the process of environment {number} {how}") from error
             raise
