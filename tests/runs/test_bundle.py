@@ -16,12 +16,14 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 import mjtrain
+from mjtrain.api import print_notices
 from mjtrain.cli import export, play, pull, push, train
 from mjtrain.config import AgentConfig, DaggerConfig
 from mjtrain.env.catalog import load_task
@@ -257,7 +259,10 @@ def test_what_a_stranger_names_does_not_control_the_terminal(
     (bundle / MANIFEST).write_text(json.dumps({**content, "task": "Pole\x1b]0;taken\x07"}))
     pull.main([str(bundle), str(tmp_path / "back")])
     play.main([str(bundle), "--episodes", "1"])
+    notices: Any = SimpleNamespace(notices=["\x1b[2J was left out"])
+    print_notices(notices)
     told = capsys.readouterr()
+    assert r"\x1b[2J was left out" in told.err
     assert r"Pole\x1b]0;taken\x07, 9 files" in told.out
     assert r"reward/\x1b[31mupright" in told.out
     assert "\x1b" not in told.out + told.err
