@@ -217,7 +217,7 @@ def test_next_step_is_same_step_with_a_step_between() -> None:
 
 @pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
 def test_a_world_that_breaks_ends_with_what_it_observed_before(mode: str) -> None:
-    """Observations that are NaN would stay in a normaliser for good."""
+    """Observations that are NaN would stay in a normaliser forever."""
     env = make(2, autoreset_mode=mode)
     env.reset(seed=1)
     before, *_ = env.step(np.ones((2, 1), np.float32))

@@ -207,6 +207,8 @@ def test_levels_without_a_bound_are_those_from_which_training_begins(
     player.step()
     levels = player.env.level("hard")
     assert low <= levels.min() < low + 0.2 * (high - low) < high - 0.2 * (high - low) < levels.max() <= high
+    (kept,) = (term.bounds for term in to_eval_config(player.env.config).curriculum.values())
+    assert all(math.isfinite(bound) or bound == now for bound, now in zip(bounds, kept, strict=True))
 
 
 def test_a_reward_that_is_not_finite_is_reported() -> None:

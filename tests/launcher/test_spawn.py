@@ -33,6 +33,7 @@ FAILED = Failure(summary="was killed by SIGSEGV", rank=1)
         (socket.gethostname(), "", []),
         (socket.gethostname(), " (not started again)", [f"rank 5 on host {socket.gethostname()}"]),
         ("nodeb", "", ["rank 5 on host nodeb"]),
+        (f"{socket.gethostname()}0", "", [f"rank 5 on host {socket.gethostname()}0"]),
     ],
 )
 def test_the_report_of_a_refused_request_is_a_line_if_it_says_more(host: str, more: str, expected: list[str]) -> None:

@@ -154,6 +154,15 @@ def test_what_a_library_says_of_settings_is_one_line(name: str, settings: dict[s
         make_learner(mjtrain.RankContext(), mjtrain.make_env(TASK, num_envs=2), config.agent, learner)
 
 
+def test_what_fails_in_an_own_library_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    third_party: Any = importlib.import_module("third_party")
+    monkeypatch.setattr(third_party, "TrainingLoop", None)
+    learner = LearnerConfig(name="linear", settings={"rate": 0.1})
+    env = mjtrain.make_env(TASK, num_envs=2)
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+        make_learner(mjtrain.RankContext(), env, make_train_config(TASK).agent, learner)
+
+
 def test_what_two_ranks_refuse_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "own.yaml"
     file.write_text("algorithm: {optimizer: foo}")

@@ -236,7 +236,7 @@ def test_colors_are_those_that_were_drawn(make: Callable[..., Env]) -> None:
 
 
 def test_grey_takes_the_place_of_the_material(make: Callable[..., Env]) -> None:
-    """MuJoCo takes exactly this one for none."""
+    """MuJoCo draws the material where the colour is exactly this grey."""
     grey, lighter = (
         make("geom_color", red=(value, value), green=(value, value), blue=(value, value)).cameras.images("left", "rgb")
         for value in (0.5, 0.505)

@@ -38,7 +38,9 @@ def to_eval_config(
         pairs = zip(term.bounds, term.initial, strict=True)
         low, high = (bound if math.isfinite(bound) else initial for bound, initial in pairs)
         levels = (low, high // 1 + 1) if name in whole else (low, high)
-        return replace(term, func=keep_level, params={}, initial=levels, bounds=levels)
+        pairs = zip(term.bounds, levels, strict=True)
+        bounds = tuple(level if math.isfinite(bound) else bound for bound, level in pairs)  # for other initial levels
+        return replace(term, func=keep_level, params={}, initial=levels, bounds=bounds)
 
     off = {mode for mode, kept in (("interval", pushes), ("startup", randomization)) if not kept}
     return replace(

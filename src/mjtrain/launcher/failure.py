@@ -1,6 +1,7 @@
 """How a job ended: its result, and the cause of a failure for the console, crash/rank_{rank}.txt and the caller."""
 
 import pickle
+import re
 import signal
 import socket
 import traceback
@@ -125,8 +126,8 @@ class Failure:
 def list_further(error: BaseException) -> list[str]:
     """Return the notes on a refused request. The report of a job is one line, if it says more, such as where."""
     notes = [note.splitlines()[1] if note.startswith(RULE) else note for note in getattr(error, "__notes__", ())]
-    here = f" on host {socket.gethostname()}"
-    return [note for note in notes if not note.endswith(summarise(error)) or (" on host " in note and here not in note)]
+    elsewhere = re.compile(rf"FAILED: [^:]*? on host (?!{re.escape(socket.gethostname())}[ :])")
+    return [note for note in notes if not note.endswith(summarise(error)) or elsewhere.match(note)]
 
 
 def final_message(error: BaseException) -> str:

@@ -143,7 +143,7 @@ def make_learner(context: RankContext, env: "TaskEnv", agent: AgentConfig, learn
     try:
         made = library.make_learner(context, env, agent, learner.settings)
     except (TypeError, ValueError, AttributeError, LookupError) as error:
-        known = (DEFAULT_LEARNER, *_SEPARATELY_INSTALLED)  # another one's traceback shows its own faults
+        known = (DEFAULT_LEARNER, *_SEPARATELY_INSTALLED)  # other libraries keep their traceback
         if isinstance(error, RequestError) or not learner.settings or learner.name not in known:
             raise
         raise RequestError(

@@ -15,7 +15,7 @@ import torch
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from tensordict import TensorDict
 
@@ -81,16 +81,31 @@ def test_episodes_are_counted_by_how_they_end() -> None:
 
 
 class Dies(PendulumEnv):
-    """Its process ends in the first step."""
+    """Its process ends in the first step, picture or second episode."""
 
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.how = how
+    def __init__(self, how: str = "was killed by SIGKILL", place: str = "step") -> None:
+        super().__init__(render_mode="rgb_array")
+        self.how, self.place, self.num_episodes = how, place, 0
+
+    def end(self, place: str) -> None:
+        if place == self.place:
+            if self.how == "ended with status 0":
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def reset(self, **options: Any) -> Any:
+        if self.num_episodes:
+            self.end("reset")
+        self.num_episodes += 1
+        return super().reset(**options)
 
     def step(self, u: np.ndarray) -> Any:
-        if self.how == "ended with status 0":
-            os._exit(0)
-        os.kill(os.getpid(), signal.SIGKILL)
+        self.end("step")
+        return (*super().step(u)[:3], True, {})
+
+    def render(self) -> Any:
+        self.end("render")
+        return super().render()
 
 
 @pytest.mark.parametrize("how", ["was killed by SIGKILL", "ended with status 0"])
@@ -109,6 +124,43 @@ def test_a_process_of_an_environment_that_ends_is_named_and_the_others_end(how: 
     ended = 0 if how.endswith("0") else -signal.SIGKILL
     assert [worker.exitcode for worker in workers] == [-signal.SIGKILL, ended, -signal.SIGKILL]
     env.close()
+
+
+class Breaks(PendulumEnv):
+    def step(self, u: np.ndarray) -> Any:
+        raise ValueError("broken step")
+
+
+class Closes(VectorWrapper):
+    """Takes no options when it is closed."""
+
+    def close(self) -> None:
+        super().close()
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_environments_end_whatever_happens_in_an_interrupted_step(is_interrupted: bool) -> None:
+    def make_two(num_envs: int, **_: Any) -> VectorEnv:
+        return Closes(AsyncVectorEnv([Breaks] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP))
+
+    env = make(VecEnvConfig(make=make_two), num_envs=2)
+    worlds: Any = env.worlds  # pyright: ignore[reportAttributeAccessIssue]
+    if is_interrupted:
+        worlds._envs.unwrapped.step_async(np.zeros((2, 1)))
+    env.close()
+    assert not any(worker.is_alive() for worker in worlds._workers)
+
+
+def test_a_process_that_ends_in_a_reset_or_a_picture_is_named() -> None:
+    def make_one(num_envs: int, place: str, **_: Any) -> VectorEnv:
+        return AsyncVectorEnv([partial(Dies, place=place)] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+
+    for place in ("reset", "render"):
+        env = make(VecEnvConfig(make=make_one, kwargs={"place": place}))
+        worlds: Any = env.worlds  # pyright: ignore[reportAttributeAccessIssue]
+        with pytest.raises(RuntimeError, match=r"make_one: the process of environment \d was killed by SIGKILL$"):
+            worlds.picture() if place == "render" else env.step(torch.zeros(3, 1))
+        env.close()
 
 
 class Program(PendulumEnv):

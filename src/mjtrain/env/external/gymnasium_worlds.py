@@ -25,8 +25,8 @@ GROUP = "observation"
 DEFAULT_STEPS = 1000
 """Longest episode of an environment that does not say."""
 
-CLOSE_S = 10.0
-"""How long environments may take for a step that was interrupted, in s; then their processes are terminated."""
+CLOSE_S = 3.0
+"""How long environments may take for a step that was interrupted, in s; then their processes are killed."""
 
 UNBOUNDED = 1e30
 """Actions with bounds from here on have none: some environments give the largest float32."""
@@ -50,9 +50,9 @@ def make_gymnasium(config: GymnasiumConfig, num_envs: int) -> VectorEnv:
 
 def _work(*args: Any) -> None:
     """Be the process of an environment. The rank obeys signals to all processes of a job, and ends this one."""
-    from gymnasium.vector.async_vector_env import _async_worker
+    from gymnasium.vector.async_vector_env import _async_worker  # private: other kinds of environments do not need it
 
-    os.setpgid(0, 0)
+    os.setpgid(0, 0)  # as `GymnasiumWorlds` does for other workers, unless they are not its children
     for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
         signal.signal(signum, lambda *_: None)  # not ignored, as programs that it starts would inherit that
     _async_worker(*args)
@@ -160,20 +160,19 @@ class GymnasiumWorlds(ForeignWorlds):
     def close(self) -> None:
         """Close them."""
         vector = self._envs.unwrapped
-        if not isinstance(vector, AsyncVectorEnv):
-            self._envs.close()
-            return
-        lost = (
-            worker.exitcode is not None and pipe is not None
-            for worker, pipe in zip(vector.processes, vector.parent_pipes, strict=True)
-        )
-        if not vector.closed and any(lost):  # then Gymnasium would wait for answers that never come
-            for worker in self._workers:
-                worker.kill()
-            vector._state = AsyncState.DEFAULT
-            self._envs.close(terminate=True)
-        else:
-            self._envs.close(timeout=CLOSE_S)
+        if isinstance(vector, AsyncVectorEnv) and not vector.closed:
+            pairs = zip(vector.processes, vector.parent_pipes, strict=True)
+            is_lost = any(worker.exitcode is not None and pipe is not None for worker, pipe in pairs)
+            if not is_lost and vector._state is not AsyncState.DEFAULT:
+                with suppress(Exception):  # of the step that was interrupted
+                    vector.close(timeout=CLOSE_S)
+            if not vector.closed and (is_lost or vector._state is not AsyncState.DEFAULT):
+                # Gymnasium would wait for answers that never come.
+                for worker in self._workers:
+                    worker.kill()
+                vector._state = AsyncState.DEFAULT
+                vector.close(terminate=True)
+        self._envs.close()
 
     @contextmanager
     def _naming_lost_worker(self) -> Iterator[None]:
