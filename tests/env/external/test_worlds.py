@@ -164,7 +164,7 @@ def test_a_process_that_ends_in_a_reset_or_a_picture_is_named() -> None:
 
 
 class Program(PendulumEnv):
-    """Interrupts a program when it is closed."""
+    """Ends a program by a signal when it is closed."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -172,7 +172,7 @@ class Program(PendulumEnv):
 
     def close(self) -> None:
         super().close()
-        self.program.send_signal(signal.SIGINT)
+        self.program.send_signal(signal.SIGUSR1)
         self.program.wait(patience(10.0))
 
 
