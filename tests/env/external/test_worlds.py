@@ -134,7 +134,7 @@ class Breaks(PendulumEnv):
 class Closes(VectorWrapper):
     """Takes no options when it is closed."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] # as some are
         super().close()
 
 
