@@ -28,6 +28,7 @@ def test_ranks_that_do_not_come() -> None:
 
 
 def test_a_host_that_hangs_up_at_once_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")  # else it would be set, and stay for tests with several hosts
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def connect(*args: Any, **options: Any) -> socket.socket:
