@@ -8,7 +8,7 @@ import torch
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.config import LaunchConfig, SymmetryConfig, TrainConfig
+from mjtrain.config import LaunchConfig, LearnerConfig, SymmetryConfig, TrainConfig
 from mjtrain.learning.library import make_policy
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime.errors import RequestError
@@ -103,6 +103,13 @@ def test_the_answer_to_a_mirror_image_is_the_mirror_image_of_the_answer(task: st
     assert apart["values"] < 1e-4
     assert apart["deviations"] < 1e-6
     assert apart["spread of deviations"] > 0.0 or task == "Cartpole-Swingup"  # they are learned
+
+
+def test_deviations_that_are_not_learned_may_be_tied() -> None:
+    fixed = LearnerConfig(settings={"actor": {"distribution_cfg": {"learn_std": False}}})
+    apart = mjtrain.launch(_compare_with_images, replace(tied("Cartpole-Swingup", 16), learner=fixed), launch=ALONE)
+    assert apart["actions"] < 1e-4
+    assert apart["spread of deviations"] == 0.0
 
 
 def test_without_ties_the_answers_are_no_mirror_images() -> None:

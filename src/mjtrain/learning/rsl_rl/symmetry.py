@@ -107,7 +107,8 @@ class EquivariantModel(MLPModel):
                 raise ValueError(f"{type(self.distribution).__name__} takes more than the means of actions")
             image_of_output = mirror.action_matrix
             for deviations in self.distribution.parameters():
-                _tie_pairs(deviations, image_of_output.abs().to(deviations.dtype))
+                if deviations.requires_grad:  # else all stay equal
+                    _tie_pairs(deviations, image_of_output.abs().to(deviations.dtype))
         linear = [name for name, layer in self.mlp.named_children() if isinstance(layer, nn.Linear)]
         for name in linear:
             layer: Any = self.mlp.get_submodule(name)
