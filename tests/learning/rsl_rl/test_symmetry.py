@@ -72,6 +72,25 @@ def test_augmentation_alone_measures_the_loss_and_does_not_learn_from_it() -> No
     assert all(0 < loss < 1e3 for loss in losses)
 
 
+def _reflect_in_bfloat16(context: RankContext, config: TrainConfig) -> bool:
+    """Tell whether mirror images do not depend on the precision in which losses are computed."""
+    alg = make_runner(context, config).alg
+    images = alg.symmetry.data_augmentation_func  # pyright: ignore
+    seen, actions = alg.storage.observations[0].clone(), torch.randn(8, 12)
+    seen["actor"].normal_()
+    exact = images.mirror_observations(seen)["actor"], images.mirror_actions(actions)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = images.mirror_observations(seen)["actor"], images.mirror_actions(actions)
+    return all(torch.equal(one, other) for one, other in zip(exact, found, strict=True))
+
+
+def test_mixed_precision_leaves_mirror_images_exact() -> None:
+    """They are normalised as the observations are: the precision of bfloat16 is coarser than some deviations."""
+    assert mjtrain.launch(
+        _reflect_in_bfloat16, symmetric("Quadruped-Velocity-Flat", 8, use_mirror_loss=True), launch=ALONE
+    )
+
+
 def _compare_with_images(context: RankContext, config: TrainConfig) -> dict[str, float]:
     """Train; return how far each network's answers are from the mirror images of its answers to mirror images."""
     runner = make_runner(context, config)

@@ -42,12 +42,18 @@ class MirrorImages:
 
     def mirror_observations(self, obs: TensorDict) -> TensorDict:
         """Return the mirror images of observations alone."""
-        images = {group: obs[group] @ matrix.T.to(obs[group].dtype) for group, matrix in self.matrices.items()}
+        images = {group: _reflect(obs[group], matrix) for group, matrix in self.matrices.items()}
         return TensorDict(images, batch_size=obs.batch_size, device=obs.device)  # pyright: ignore[reportArgumentType]
 
     def mirror_actions(self, actions: torch.Tensor) -> torch.Tensor:
         """Return the mirror images of actions alone. Shape (batch, num_actions)."""
-        return actions @ self.action_matrix.T.to(actions.dtype)
+        return _reflect(actions, self.action_matrix)
+
+
+def _reflect(values: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Apply a mirror to each row, in the precision of the values: the losses may be computed in a lower one."""
+    with torch.autocast(values.device.type, enabled=False):
+        return values @ matrix.T.to(values.dtype)
 
 
 class MirrorSymmetry(Symmetry):
