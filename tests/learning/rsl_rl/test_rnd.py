@@ -12,12 +12,15 @@ from rsl_rl.modules import EmpiricalNormalization
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.config import LaunchConfig, LearnerConfig, SymmetryConfig, TrainConfig
+from mjtrain.config import LaunchConfig, LearnerConfig, SymmetryConfig, TrainConfig, VecEnvConfig
+from mjtrain.env.external.env import make_foreign_env
+from mjtrain.learning.rsl_rl.construct import Runner
 from mjtrain.learning.rsl_rl.library import RslRl
 from mjtrain.runs.checkpoint import load_checkpoint
 from mjtrain.runtime import heartbeat
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.rank import RankContext
+from support.point_mass import PointMass
 from support.resuming import assert_same, make_runner, train_straight_and_resumed
 
 ONE = LaunchConfig(gpu_ids=None, num_threads=1)
@@ -89,6 +92,19 @@ def test_its_rewards_are_learned_from() -> None:
 
     with_rewards, without = (mjtrain.launch(learn, curious(weight=weight), launch=ONE) for weight in (5.0, 0.0))
     assert with_rewards != without
+
+
+def test_they_count_where_the_time_of_an_env_step_is_not_known() -> None:
+    config = curious()
+
+    def build(context: RankContext) -> float:
+        env = make_foreign_env(VecEnvConfig(make=PointMass), 8, context.device, seed=0)
+        assert env.step_dt == 0.0
+        groups = {"actor": ("policy",), "critic": ("critic",), "rnd_state": ("policy",)}
+        runner = Runner(context, env, replace(config.agent, obs_groups=groups), config.learner.settings)
+        return runner.alg.rnd.initial_weight  # pyright: ignore[reportAttributeAccessIssue]
+
+    assert mjtrain.launch(build, launch=ONE) == 5.0
 
 
 def test_what_was_asked_for_is_not_changed() -> None:

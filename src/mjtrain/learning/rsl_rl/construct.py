@@ -55,7 +55,7 @@ class VecEnvAdapter(VecEnv):
         self.max_episode_length = env.max_episode_steps
         self.device = env.device
         self.cfg = {}
-        self.step_dt = env.step_dt
+        self.step_dt = env.step_dt or 1.0  # RSL-RL multiplies RND rewards by it: where it is not known, by 1
         self.unwrapped = self  # RSL-RL asks it for step_dt
 
     @property
