@@ -11,7 +11,7 @@ from mjtrain.runs.bundle_places import PRETRAINED, has_pretrained, is_place, ope
 from mjtrain.runs.checkpoint import find_valid_checkpoint, hold_checkpoint, require_checkpoint
 from mjtrain.runs.history import RunSearch, find_runs, summarise_run
 from mjtrain.runs.motion_places import name_place
-from mjtrain.runs.resume import find_resumed_here, is_of_learner
+from mjtrain.runs.resume import find_resumed_here, is_of_learner, is_resumed
 from mjtrain.runs.run_dir import load_params, parse_agent, read_learner, read_params, read_recorded
 from mjtrain.runs.storage.store import hide_query
 from mjtrain.runs.trained_run import is_run
@@ -19,6 +19,9 @@ from mjtrain.runs.trust import check_teacher
 from mjtrain.runtime.errors import RequestError, require
 
 _FLAG = "--agent.algorithm.teacher-run"
+
+_UNITS = ("scale", "history", "offset", "from_home", "relative")
+"""Fields of terms on which the meaning of the numbers depends that a teacher reads and gives."""
 
 AUTO = "auto"
 """As the teacher's run: the newest finished run of the teacher's task."""
@@ -219,7 +222,7 @@ def _find_checkpoint(given: str, place: Path) -> Path:
 
 
 def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: AgentConfig) -> None:
-    """Compare what the teacher read and did with what this task has for it, by the names of the terms."""
+    """Compare what the teacher read and did with what this task has for it: the names of terms, and their units."""
     assert isinstance(config.env, EnvConfig), "the request was refused"
     place = hide_query(config.agent.algorithm.teacher_run)  # pyright: ignore[reportAttributeAccessIssue]
     if not {"observations", "actions"} <= theirs.keys():
@@ -231,13 +234,17 @@ def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: A
     for group in taught.obs_groups["actor"]:
         if group not in theirs["observations"]:
             raise RequestError(f"{_FLAG} {place}: its policy reads {group}, which its run's params/env.yaml lacks")
-    read = [term for group in taught.obs_groups["actor"] for term in theirs["observations"][group]]
-    reads = [term for group in agent.obs_groups["teacher"] for term in here[group]]
-    if read != reads:
-        raise RequestError(
-            f"--agent.obs-groups.teacher {' '.join(agent.obs_groups['teacher'])}: has {', '.join(reads)}, and the "
-            f"teacher was trained with {', '.join(read)}"
-        )
-    did, does = list(theirs["actions"]), list(config.env.actions)
-    if did != does:
+    read = [item for group in taught.obs_groups["actor"] for item in theirs["observations"][group].items()]
+    reads = [item for group in agent.obs_groups["teacher"] for item in here[group].items()]
+    then, now = (", ".join(name for name, _ in terms) for terms in (read, reads))
+    if then != now:
+        groups = " ".join(agent.obs_groups["teacher"])
+        raise RequestError(f"--agent.obs-groups.teacher {groups}: has {now}, and the teacher was trained with {then}")
+    did, does = theirs["actions"], config.env.actions
+    if list(did) != list(does):
         raise RequestError(f"{_FLAG} {place}: acts by {', '.join(did)}, and this task by {', '.join(does)}")
+    for (name, before), (_, term) in zip([*read, *did.items()], [*reads, *does.items()], strict=True):
+        for field, value in to_plain(term).items():
+            if field in _UNITS and before.get(field, value) != value and not is_resumed(config):
+                words = f"was trained with {field} {before[field]} of {name}, and this task has {value}; give the same"
+                raise RequestError(f"{_FLAG} {place}: {words}")

@@ -173,6 +173,15 @@ def test_a_teacher_that_does_not_fit_is_named(teacher_run: Path, tmp_path: Path)
     other = load_task("Arm-Reach").env
     with pytest.raises(RequestError, match=r"obs-groups.teacher actor: has .*, and the teacher was trained with cart_"):
         resolve_teacher(replace(config, env=other))
+    strong = {"push": config.env.actions["push"].replace(scale=2.0)}  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(
+        RequestError, match=r": was trained with scale 1.0 of push, and this task has 2.0; give the same$"
+    ):
+        resolve_teacher(replace(config, env=replace(config.env, actions=strong)))  # pyright: ignore[reportCallIssue]
+    seen: Any = config.env.observations  # pyright: ignore[reportAttributeAccessIssue]
+    turned = {**seen, "actor": {**seen["actor"], "pole_velocity": seen["actor"]["pole_velocity"].replace(scale=-1.0)}}
+    with pytest.raises(RequestError, match=r": was trained with scale 1.0 of pole_velocity, and this task has -1.0"):
+        resolve_teacher(replace(config, env=replace(config.env, observations=turned)))  # pyright: ignore[reportCallIssue]
     damaged = tmp_path / "damaged"
     shutil.copytree(teacher_run, damaged)
     record = damaged / "params" / "env.yaml"
