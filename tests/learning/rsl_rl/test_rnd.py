@@ -101,8 +101,8 @@ def test_they_count_where_the_time_of_an_env_step_is_not_known() -> None:
         env = make_foreign_env(VecEnvConfig(make=PointMass), 8, context.device, seed=0)
         assert env.step_dt == 0.0
         groups = {"actor": ("policy",), "critic": ("critic",), "rnd_state": ("policy",)}
-        runner = Runner(context, env, replace(config.agent, obs_groups=groups), config.learner.settings)
-        return runner.alg.rnd.initial_weight  # pyright: ignore[reportAttributeAccessIssue]
+        algorithm: Any = Runner(context, env, replace(config.agent, obs_groups=groups), config.learner.settings).alg
+        return algorithm.rnd.initial_weight
 
     assert mjtrain.launch(build, launch=ONE) == 5.0
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -74,8 +75,8 @@ def test_augmentation_alone_measures_the_loss_and_does_not_learn_from_it() -> No
 
 def _reflect_in_bfloat16(context: RankContext, config: TrainConfig) -> bool:
     """Tell whether mirror images do not depend on the precision in which losses are computed."""
-    alg = make_runner(context, config).alg
-    images = alg.symmetry.data_augmentation_func  # pyright: ignore
+    alg: Any = make_runner(context, config).alg
+    images = alg.symmetry.data_augmentation_func
     seen, actions = alg.storage.observations[0].clone(), torch.randn(8, 12)
     seen["actor"].normal_()
     exact = images.mirror_observations(seen)["actor"], images.mirror_actions(actions)
