@@ -147,7 +147,8 @@ def actions_that_set(table: list[dict[str, Any]], controls: torch.Tensor) -> tor
 def _make_rows(name: str, term: ActionTerm, layout: Layout, columns: list[int]) -> list[dict[str, Any]]:
     return [
         {
-            **_name(*layout.inputs[column]),
+            "actuator": actuator,
+            **({} if word is None else {"input": word}),
             "scale": scale,
             "offset": term.offset + (layout.default_ctrl[column].item() if term.from_home else 0.0),
             "relative": term.relative,
@@ -156,6 +157,7 @@ def _make_rows(name: str, term: ActionTerm, layout: Layout, columns: list[int]) 
             **({} if term.base is None else {"base": term.base.__name__, "base_params": term.base_params}),
         }
         for column, scale in zip(columns, _find_scales(name, term, layout, columns), strict=True)
+        for actuator, word in [layout.inputs[column]]
     ]
 
 
@@ -183,8 +185,3 @@ def _find_scales(name: str, term: ActionTerm, layout: Layout, columns: list[int]
     if missing := [names[column] for column in columns if column not in found]:
         raise RequestError(f"{flag}: no expression matches {', '.join(missing)}; give every actuator a scale")
     return [found[column][1] for column in columns]
-
-
-def _name(actuator: str, word: str | None) -> dict[str, str]:
-    """Return the columns of the table that say which control it is."""
-    return {"actuator": actuator} if word is None else {"actuator": actuator, "input": word}
