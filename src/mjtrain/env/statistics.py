@@ -48,11 +48,6 @@ class EpisodeStatistics:
         self._totals = torch.zeros(num_totals, dtype=torch.float64, device=device)
         self._broken = torch.zeros((), dtype=torch.float64, device=device)
 
-    def update(self, rewards: torch.Tensor, causes: torch.Tensor, done: torch.Tensor) -> None:
-        """Take in one env step, as `add`, and begin new episodes where it ends some."""
-        self.add(rewards, causes, done)
-        self.drop_running(done)
-
     def add(
         self,
         rewards: torch.Tensor,

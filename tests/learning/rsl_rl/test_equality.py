@@ -62,7 +62,8 @@ class RecordedEnv(Env):
     def step(self, action: torch.Tensor) -> Any:
         rewards, ends, time_outs = self._rewards[self._now], self._ends[self._now], self._time_outs[self._now]
         self._now += 1
-        self.statistics.update(rewards[:, None], ends[:, None], ends | time_outs)
+        self.statistics.add(rewards[:, None], ends[:, None], ends | time_outs)
+        self.statistics.drop_running(ends | time_outs)
         by_sign = torch.stack([ends & (rewards > 0), ends & (rewards <= 0)])
         self.shared_sum("ends", 2, keep=0.9).add(by_sign.double().sum(dim=1))
         if (high := rewards > 4).any():  # in worlds of the last rank alone

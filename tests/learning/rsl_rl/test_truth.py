@@ -38,8 +38,6 @@ def _train_unequal_ranks(context: RankContext) -> tuple[list[dict], float, list[
     env = make_env(context, config)
     runner = Runner(context, env, config.agent)
     env.reset(torch.ones(8, dtype=torch.bool))
-    ended = torch.zeros(8, len(config.env.terminations), dtype=torch.bool)
-    env.statistics.update(torch.zeros(8, 1), ended, torch.ones(8, dtype=torch.bool))
     env.statistics.pop()
     metrics = [result.metrics for result in runner.iterate(2)]
     length = env.max_episode_steps

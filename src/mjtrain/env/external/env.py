@@ -93,7 +93,8 @@ class ForeignEnv(TaskEnv):
         done = terminated | truncated
         self.episode_step += 1
         self.reward_terms, self.causes = rewards[:, None], torch.stack([terminated, truncated], dim=1)
-        self.statistics.update(self.reward_terms, self.causes, done)
+        self.statistics.add(self.reward_terms, self.causes, done)
+        self.statistics.drop_running(done)
         self._log.add(self.worlds.log)
         self.episode_step.masked_fill_(done, 0)
         return self._seen, rewards, terminated, truncated
