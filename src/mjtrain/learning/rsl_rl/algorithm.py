@@ -37,8 +37,7 @@ class RslRlAlgorithm:
             else {"actor": alg._raw_actor, "critic": alg._raw_critic}
         )
         """Its networks by name, not compiled: actor, and critic or teacher."""
-        own = Collectives(context.device)  # for an algorithm that brings none
-        self.collectives = alg.collectives if isinstance(alg, Ppo | Distillation) else own
+        self.collectives = alg.collectives if isinstance(alg, Ppo | Distillation) else Collectives(context.device)
         self._alg = alg
         self._imitate = imitate
         self._context = context

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import torch
 from rsl_rl import algorithms
 
 from mjtrain.learning.collectives import Collectives
@@ -73,7 +72,3 @@ class Distillation(algorithms.Distillation):
         if parts.get("optimizer"):
             self.optimizer.load_state_dict(loaded_dict["optimizer_state_dict"])
         return False
-
-    @torch.no_grad()
-    def compute_returns(self, obs: Any) -> None:
-        """Do nothing: a student needs no returns."""

@@ -128,9 +128,8 @@ class EquivariantModel(MLPModel):
 
     def update_normalization(self, obs: TensorDict) -> None:
         """Take in observations and their mirror images, so that the statistics are symmetric too; see RSL-RL."""
-        images = self._mirror.mirror_observations(obs)
-        both: Any = [obs.select(*self.obs_groups), images.select(*self.obs_groups)]
-        super().update_normalization(TensorDict.cat(both))
+        both, _ = self._mirror(None, obs, None)
+        super().update_normalization(both)  # pyright: ignore[reportArgumentType]
 
 
 def _tie_pairs(parameter: nn.Parameter, image: torch.Tensor) -> None:
