@@ -52,6 +52,8 @@ def test_aws_files_fill_in_what_the_environment_leaves_open(tmp_path: Path) -> N
     assert s3_options({"AWS_PROFILE": "lab"}, tmp_path) == {"access_key_id": "two", "endpoint": "https://s3.lab"}
     assert s3_options({"AWS_ACCESS_KEY_ID": "x", "AWS_REGION": "us-east-1"}, tmp_path) == {}
     assert s3_options({"AWS_ENDPOINT_URL": "http://x"}, tmp_path / "nobody") == {"endpoint": "http://x"}
+    (aws / "config").write_bytes("[default]\n# Büro\nregion = eu-west-1\n".encode("latin-1"))
+    assert s3_options({}, tmp_path) == {"access_key_id": "one", "secret_access_key": "1%1"}
 
 
 def test_messages_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def s3_options(environ: Mapping[str, str], home: Path) -> dict[str, str]:
         parser = configparser.ConfigParser(interpolation=None)
         try:
             parser.read(Path(environ.get(variable, home / ".aws" / name)).expanduser())
-        except configparser.Error:
+        except (configparser.Error, UnicodeDecodeError):
             continue
         if parser.has_section(section):
             options |= {_SETTINGS[key]: value for key, value in parser.items(section) if key in _SETTINGS}
