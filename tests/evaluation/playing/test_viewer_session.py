@@ -123,8 +123,9 @@ def test_the_page_has_mocap_bodies_where_keyframe_home_has_them(tmp_path: Path) 
 def test_what_is_no_dump_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "notes.npz"
     text.write_text("nothing")
-    other = tmp_path / "other"
-    other.mkdir()
+    other, short, flat = (tmp_path / name for name in ("other", "short", "flat"))
+    for folder in (other, short, flat):
+        folder.mkdir()
     whole = write_dump(other).read_bytes()
     half, changed, array = tmp_path / "half.npz", tmp_path / "changed.npz", tmp_path / "array.npy"
     half.write_bytes(whole[: len(whole) // 2])
@@ -142,6 +143,8 @@ def test_what_is_no_dump_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("Cartpole-Balance", changed, "not a NaN dump"),
         ("Cartpole-Balance", array, "not a NaN dump"),
         ("Cartpole-Balance", tmp_path / "encrypted.npz", "not a NaN dump"),
+        ("Cartpole-Balance", write_dump(short, qvel=np.zeros((9, 2))), "not a NaN dump"),
+        ("Cartpole-Balance", write_dump(flat, ctrl=np.zeros(10)), "not a NaN dump"),
         ("Arm-Reach", write_dump(tmp_path), "has 2 positions and the robot 6"),
         ("Cartpole-Balance", write_dump(other, qpos=np.full((10, 2), np.nan)), "has no env step that is finite"),
     ):

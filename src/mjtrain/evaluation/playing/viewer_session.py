@@ -169,6 +169,7 @@ def load_dump(path: Path) -> Dump:
     try:
         with np.load(path, allow_pickle=False) as file:
             fields = {name: np.asarray(file[name], dtype=np.float64) for name in _FIELDS}
+            np.concatenate([*fields.values()], axis=1)  # raises unless each has a row for every env step
             step_dt, world, robot = float(file["step_dt"]), int(file["world"]), str(file["robot"])
     except FileNotFoundError:
         raise RequestError(f"--replay {path}: no such file") from None
