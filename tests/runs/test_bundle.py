@@ -67,6 +67,17 @@ def test_the_command_on_a_card_names_the_learner(learner: dict[str, str], flags:
     assert front["command"] == f"mjtrain train Cartpole-Balance --num-envs 8 --seed 3{flags}"
 
 
+def test_the_card_of_a_task_made_in_python_names_only_commands_that_find_it(tmp_path: Path) -> None:
+    figures = dict.fromkeys(("num_envs", "episodes", "seed", "engine", "noise", "pushes", "randomization"))
+    launch = {"task": "custom", "packages": {}, "run": {"num_envs": 8}, "seed": 3}
+    bundles.write_card(tmp_path, launch, {"iter": 1}, {**figures, "reward": {"mean": 1.0}}, None)
+    _, header, body = (tmp_path / "README.md").read_text().split("---\n", 2)
+    assert "command" not in yaml.safe_load(header)
+    assert "mjtrain play SOURCE\n" in body
+    assert yaml.safe_load(header)["judge"]["command"] == "mjtrain play SOURCE"
+    assert " custom" not in body.removeprefix("\n# custom")
+
+
 @pytest.fixture
 def bundle(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a bundle that may be changed."""

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from mjtrain.config import DEFAULT_LEARNER
+from mjtrain.env.catalog import CUSTOM
 from mjtrain.runs.checkpoint import CheckpointError, check_content, load_checkpoint
 from mjtrain.runs.run_dir import parse_yaml
 from mjtrain.runtime.errors import RequestError, require
@@ -239,6 +240,7 @@ def write_card(
         license_name: SPDX identifier; None for none.
     """
     task, packages = launch["task"], launch["packages"]
+    is_custom = task == CUSTOM  # no command finds it by this name
     learner = content.get("learner", DEFAULT_LEARNER)
     given = {**launch["run"], "seed": launch["seed"], "learner": None if learner == DEFAULT_LEARNER else learner}
     flags = "".join(f" --{name.replace('_', '-')} {value}" for name, value in given.items() if value is not None)
@@ -248,16 +250,16 @@ def write_card(
         "tags": ["reinforcement-learning", "robotics", "mujoco", task],
         **({} if license_name is None else {"license": license_name}),
         "task": task,
-        "command": f"mjtrain train {task}{flags}",
+        **({} if is_custom else {"command": f"mjtrain train {task}{flags}"}),
         "trained": {"iterations": content.get("iter"), "learner": learner},
         "versions": {name: packages[name] for name in ("mjtrain", "mujoco", "torch") if name in packages},
     }
     body = (
         f"# {task}\n\nA policy that mjtrain trained. `SOURCE` is where this folder is: a path, or a URL.\n\n"
-        f"```sh\nmjtrain play {task} --policy SOURCE\nmjtrain deploy SOURCE\n```\n"
+        f"```sh\nmjtrain play {'' if is_custom else f'{task} --policy '}SOURCE\nmjtrain deploy SOURCE\n```\n"
     )
     if figures is not None:
-        conditions, play = {key: figures[key] for key in _CONDITIONS}, f"mjtrain play {task}"
+        conditions, play = {key: figures[key] for key in _CONDITIONS}, f"mjtrain play {'SOURCE' if is_custom else task}"
         shown = {key: _round(figures[key]) for key in _FIGURES if figures.get(key)}
         metric = {"type": "mean_reward", "value": _round(figures["reward"]["mean"]), "name": "mean return"}
         kind = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
