@@ -91,6 +91,16 @@ def test_learners_and_their_settings_are_apart(tmp_path: Path) -> None:
     ]
 
 
+def test_an_engine_that_was_chosen_is_the_same_as_one_that_was_named(tmp_path: Path) -> None:
+    for name, engine, device in (("a", "auto", "cpu"), ("b", "native", "cpu"), ("c", "auto", "cuda:0")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text('{"iteration": 1, "mean_reward": 1.0}\n')
+        launch = {"task": "Cart", "run": {"engine": engine}, "plan": {"ranks": [{"device": device}]}}
+        save_params(tmp_path / name, env={"robot": {"file": "cart.xml"}}, agent={}, launch=launch)
+    groups = group_runs([load_curves(tmp_path / name) for name in "abc"])
+    assert [group.label for group in groups] == ["engine native (2 runs)", "engine warp"]
+
+
 def test_a_task_file_is_one_task_however_it_was_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another file of the same name is another task."""
     monkeypatch.chdir(tmp_path)

@@ -19,6 +19,7 @@ from mjtrain.runs.run_dir import load_params, read_learner
 from mjtrain.runtime.errors import RequestError, require, suggest
 from mjtrain.runtime.event_log import METRICS_FILE, read_lines
 from mjtrain.runtime.files import check_writable, replacing, saying_where, shorten
+from mjtrain.sim.engines import resolve_engine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,6 +117,8 @@ def _comparable(params: dict[str, Any]) -> dict[str, Any]:
     launch = params["launch"]
     task, file = launch["task"], launch.get("task_file")
     run = {key: launch["run"].get(key) for key in ("num_envs", "num_envs_total", "engine", "load", "load_critic")}
+    if run["engine"] == "auto" and "robot" in params["env"]:  # an external environment has no engine
+        run["engine"] = resolve_engine("auto", launch["plan"]["ranks"][0]["device"])
     kept = {
         "task": task if file is None else f"{Path(file).resolve()}:{task.rpartition(':')[2]}",  # however it was spelled
         "run": run,
