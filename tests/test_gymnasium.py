@@ -296,6 +296,7 @@ def test_groups_and_images_are_a_dictionary() -> None:
         ({"device": "meta"}, 'device meta: is not supported; give "cpu", or an NVIDIA GPU such as "cuda:0"'),
         ({"groups": ()}, r"groups=\(\): give an observation group by its name, or several"),
         ({"groups": 5}, "groups=5: give an observation group"),
+        ({"groups": [["actor"]]}, r"groups=\[\['actor'\]\]: give an observation group by its name, or several"),
     ],
 )
 def test_what_cannot_be_is_said(options: dict, words: str) -> None:

@@ -75,7 +75,7 @@ class TaskVectorEnv(VectorEnv):
         ):
             if value not in known:
                 raise RequestError(f"{name}={value!r}: give one of {', '.join(map(repr, known))}")
-        if not isinstance(groups, Iterable) or not groups:
+        if not isinstance(groups, Iterable) or not groups or not all(isinstance(name, str) for name in groups):
             raise RequestError(f"groups={groups!r}: give an observation group by its name, or several")
         self._next_step = _read_mode(autoreset_mode) is AutoresetMode.NEXT_STEP
         self._make, self._seed, self._fresh = make, seed, True
