@@ -535,7 +535,8 @@ class Edges(gymnasium.Env):
 
 
 def edges(num_envs: int, device: str, seed: int, *, low: list[float], high: list[float], whole: bool) -> VectorEnv:
-    space = Box(np.array(low), np.array(high), dtype=np.int64 if whole else np.float32)  # pyright: ignore
+    ends: Any = [bound[0] if len(bound) == 1 else np.array(bound) for bound in (low, high)]
+    space = Box(*ends, (len(low),), np.int64 if whole else np.float32)
     return SyncVectorEnv([lambda: Edges(space)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
@@ -548,6 +549,8 @@ def edges(num_envs: int, device: str, seed: int, *, low: list[float], high: list
         ([0.0, -np.inf], [4.0, np.inf], False, [0.0, 7.0], [2.0, 7.0]),
         ([-0.1], [0.3], False, [9.0], [0.3]),
         ([0, -3], [10, 3], True, [0.3, -9.0], [6, -3]),
+        ([-np.inf], [np.inf], True, [7.4], [7]),
+        ([-3], [2**31 - 1], True, [1.0], [2**31 - 1]),
         ([-MOST, 0.0], [MOST, MOST], False, [-1.0, 7.0], [-1.0, 7.0]),
         ([-MOST, -1.0], [MOST, 1.0], False, [0.5, -9.0], [0.5, -1.0]),
     ],

@@ -97,7 +97,9 @@ class GymnasiumWorlds(ForeignWorlds):
         assert isinstance(actions, Box)
         self.num_actions = int(np.prod(actions.shape))
         self._is_whole = np.issubdtype(actions.dtype, np.integer)
-        bounds = [torch.as_tensor(bound.reshape(-1), device=self.device) + 0.0 for bound in (actions.low, actions.high)]
+        sides = ((actions.low, actions.bounded_below, -np.inf), (actions.high, actions.bounded_above, np.inf))
+        ends = [np.where(bounded, bound, infinite).reshape(-1) for bound, bounded, infinite in sides]
+        bounds = [torch.as_tensor(bound, device=self.device) for bound in ends]
         low, high = (bound.where(bound.abs() < UNBOUNDED, bound.sign() * torch.inf) for bound in bounds)
         self._bounds = (low, high) if bool((low.isfinite() | high.isfinite()).any()) else None
         self._has_both = low.isfinite() & high.isfinite()
