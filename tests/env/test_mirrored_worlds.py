@@ -249,6 +249,11 @@ def test_actuators_that_are_images_must_be_driven_alike() -> None:
         RequestError, match="actuators FL_hip and FR_hip are images of each other and have another scale"
     ):
         env.make_mirror().actions()
+    halves = {side: half.replace(scale=0.5, from_home=False) for side, half in halves.items()}
+    halves["left"] = halves["left"].replace(base=lambda env: env.qpos((".L_.*",)))
+    env = make_env(replace(config, actions=halves), num_envs=2)
+    with pytest.raises(RequestError, match="FL_hip and FR_hip are images of each other and have another scale"):
+        env.make_mirror().actions()
     lists: Any = {"legs": legs.replace(clip=[-1.0, 1.0])}
     assert torch.equal(
         make_env(replace(config, actions=lists), num_envs=2).make_mirror().actions(),

@@ -59,10 +59,10 @@ class Mirror:
             sign, row, other = float(matrix[one, image]), table[int(image)], table[int(one)]
             clip = row["clip"] if sign > 0 else (-row["clip"][1], -row["clip"][0])
             same = tuple(other["clip"]) == tuple(clip) and abs(other["offset"] - sign * row["offset"]) < 1e-3
-            if not same or any(row[key] != other[key] for key in ("scale", "relative", "delay")):
+            if not same or any(row.get(key) != other.get(key) for key in ("scale", "relative", "delay", "base")):
                 raise RequestError(
                     f"--env.actions: actuators {row['actuator']} and {other['actuator']} are images of each other and "
-                    "have another scale, offset, clip or delay"
+                    "have another scale, offset, clip, delay or base"
                 )
         return matrix
 
