@@ -61,6 +61,7 @@ from support.scenes import HANGING
 
 WALKER = load_task("Quadruped-Velocity-Flat").env
 ARM = load_task("Arm-Reach").env
+TRACK = load_task("Quadruped-Track").env
 CART = load_task("Cartpole-Balance").env
 LEGS = (".*_(hip|thigh|calf)",)
 OTHER_FEET = ("FL", "FR", "RR", "RL")
@@ -456,6 +457,12 @@ DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
         ARM,
         observes("joint_positions", clip=(5.0, 6.0)),
         r"--env\.observations\.actor\.joint_positions: was 5 5 5 … in both worlds",
+    ),
+    "adaptive sampling without a count of failures": (
+        TRACK,
+        without("curriculum", "sampling"),
+        r"--env\.commands\.motion\.params\.sampling adaptive: no curriculum counts failures, so that frames are drawn "
+        r'uniformly; add curriculum\(tracking\.adaptive_sampling, command="motion"\)',
     ),
     "a factor that leaves nothing": (
         ARM,
@@ -1056,6 +1063,10 @@ RIGHT: dict[str, tuple[EnvConfig, Change]] = {
     "starts on another pose than the one in the ground": (
         WALKER,
         both(home(0.1), term("events", "pose", params={"z": (0.22, 0.24)})),
+    ),
+    "frames of a motion that are drawn uniformly": (
+        TRACK,
+        both(without("curriculum", "sampling"), term("commands", "motion", params={"sampling": "uniform"})),
     ),
     "a time limit of one's own": (
         WALKER,

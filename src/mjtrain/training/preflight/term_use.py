@@ -296,9 +296,16 @@ def _find_bodies(term: TermFunction, name: str, engine: NativeEngine) -> list[in
 
 
 def _find_doubtful_commands(config: EnvConfig, functions: list[TermFunction]) -> Iterator[str]:
-    """Find what a command cannot reach before the next draw, and one that is rewarded and that no observation shows."""
+    """Find commands that are not reached, or rewarded and not observed, and failures that nothing counts."""
+    counted = {term.params.get("command") for term in config.curriculum.values()}
     for name, term in config.commands.items():
         place, longest = f"--env.commands.{name}", min(term.resampling_s[1], config.episode_length_s)
+        is_adaptive = term.func is tracking.motion_command and term.params.get("sampling", "adaptive") == "adaptive"
+        if is_adaptive and name not in counted:
+            yield (
+                f"{place}.params.sampling adaptive: no curriculum counts failures, so that frames are drawn uniformly; "
+                f'add curriculum(tracking.adaptive_sampling, command="{name}")'
+            )
         if term.refine is velocity.approach and term.func is velocity.velocity_command:
             for key, change, unit in (("speed", "acceleration", "m/s"), ("turn", "turn_acceleration", "rad/s")):
                 reached = term.refine_params[change] * longest
