@@ -273,10 +273,10 @@ def list_runs(log_root: Path, task: str | None = None) -> list[RunSummary]:
             if run_dir.parent.name.lower() == folder or is_same_task(read_task(run_dir), task)
         ]
     ages = {run_dir: (find_start(run_dir) or _oldest_file(run_dir), str(run_dir)) for run_dir in run_dirs}
-    return [_try_to_summarise(run_dir) for run_dir in sorted(run_dirs, key=lambda path: ages[path], reverse=True)]
+    return [try_to_summarise(run_dir) for run_dir in sorted(run_dirs, key=lambda path: ages[path], reverse=True)]
 
 
-def _try_to_summarise(run_dir: Path) -> RunSummary:
+def try_to_summarise(run_dir: Path) -> RunSummary:
     """Summarise a run; whatever its files hold, the others are listed."""
     try:
         with suppress(FileNotFoundError):

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from mjtrain.runs.checkpoint import find_valid_checkpoint, list_checkpoints
 from mjtrain.runs.claim import is_claimed
-from mjtrain.runs.history import lines_backwards, summarise_run
+from mjtrain.runs.history import lines_backwards, try_to_summarise
 from mjtrain.runs.run import Rows, read_metrics
 from mjtrain.runtime.event_log import METRICS_FILE
 from mjtrain.runtime.files import write_whole
@@ -110,7 +110,7 @@ class RunFiles:
     def find_end(self) -> tuple[str, str]:
         """Return its state, and what there is to say about it, as `mjtrain runs` lists them; empty without a run."""
         folder = self.folder
-        summary = None if folder is None else summarise_run(folder)
+        summary = None if folder is None else try_to_summarise(folder)
         return ("", "") if summary is None else (summary.state, summary.detail)
 
     def remove_stillborn(self) -> None:
