@@ -1,13 +1,16 @@
 """What the processes of a sweep share, and which runs it keeps when their files are damaged."""
 
 import fcntl
+import os
 import struct
 from pathlib import Path
 
+from mjtrain.launcher.ipc.signals import EventLoop
 from mjtrain.runs.checkpoint import checkpoint_path
 from mjtrain.tools.sweep.plan import Slot
 from mjtrain.tools.sweep.results import RunFiles, TrialResult
 from mjtrain.tools.sweep.run_sweep import Claims, _SweepDisplay
+from mjtrain.tools.sweep.running_trial import TrialProcess
 from support.sweep_plans import make_plan
 
 
@@ -55,6 +58,27 @@ def test_runs_whose_checkpoints_are_damaged_are_kept_under_another_name(tmp_path
     assert (kept / "metrics.jsonl").is_file()
     RunFiles(log_root=tmp_path, name="trial_0_seed_0").remove_stillborn()
     assert kept.is_dir()
+
+
+def test_a_run_whose_record_was_broken_by_hand_ends_no_sweep(tmp_path: Path) -> None:
+    (tmp_path / "task" / "a_trial_0_seed_0" / "params").mkdir(parents=True)
+    (tmp_path / "task" / "a_trial_0_seed_0" / "params" / "launch.yaml").write_text("task: 3\n")
+    state, detail = RunFiles(log_root=tmp_path, name="trial_0_seed_0").find_end()
+    assert state == "unreadable"
+    assert "task is 3" in detail
+
+
+def test_a_trial_whose_reaper_is_killed_names_the_file_of_its_output(tmp_path: Path) -> None:
+    slot = Slot(cores=tuple(os.sched_getaffinity(0)), gpus=())
+    with Path(os.devnull).open() as inherited, EventLoop(lambda _: None) as loop:
+        process = TrialProcess(["Cartpole-Balance"], slot, tmp_path / "trial", loop, inherited.fileno())
+        process._tree._reaper.kill()
+        while not process.has_ended:
+            loop.turn()
+        process.close()
+    said = process.describe_end()
+    assert said == f"its reaper process ended unexpectedly; {tmp_path / 'trial.stderr'} has what it printed"
+    assert (tmp_path / "trial.stderr").is_file()
 
 
 def test_the_last_trial_takes_as_long_as_any_other(tmp_path: Path) -> None:

@@ -118,6 +118,13 @@ def test_a_trial_may_name_its_teacher(tmp_path: Path, monkeypatch: pytest.Monkey
         assert teacher_of(plan, **{flag: str(named)}) == str(found / "model_1.pt"), "--teacher counts"
 
 
+def test_the_longest_of_all_choices_is_how_long_a_run_may_be() -> None:
+    assert plan_sweep("Cartpole-Balance", ("max-iterations", "choice", "2", "3", "9", "4")).max_iterations == 9
+    choices = [("total-env-steps", "choice", "96", "192", "96000")]  # 2 and 4 iterations of the first two
+    flags = ("--num-envs", "2", "--agent.num-steps-per-env", "24")
+    assert plan_sweep("Cartpole-Balance", *choices, flags=flags).max_iterations == 4
+
+
 def test_trials_that_look_for_different_teachers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     student, teacher = write_student_task(tmp_path)

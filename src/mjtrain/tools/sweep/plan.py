@@ -151,7 +151,8 @@ def resolve_sweep(options: SweepRequest, read: ReadTrain) -> SweepPlan:
     metric = options.metric or ("eval/return" if isinstance(config.env, EnvConfig) else "mean_reward")
     added, config = _add_flags(options, config, metric)
     refuse(find_metric_problems(f"--metric {metric}", metric, config))
-    max_iterations = max(request.config.run.max_iterations for request in requests)
+    given = [config.run.max_iterations for config, _ in corners if config.run.total_env_steps is None]
+    max_iterations = max([*given, *(request.config.run.max_iterations for request in requests)])
     return SweepPlan(
         options=options,
         folder=Path(options.sweep_dir or Path("sweeps") / folder_name(options.task)).absolute(),

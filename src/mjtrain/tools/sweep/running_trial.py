@@ -73,7 +73,7 @@ class TrialProcess:
         """Say in a line how a command that failed ended: its last words, or the signal that killed it."""
         code = self._tree.first_exit_code
         if code is None:
-            return "its reaper process ended unexpectedly"
+            return f"its reaper process ended unexpectedly; {self._stderr} has what it printed"
         if code < 0:
             return describe_exit(code)[0]
         try:
