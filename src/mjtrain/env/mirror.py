@@ -54,7 +54,7 @@ class Mirror:
         table = self._env.action_table
         place = {key: column for column, key in enumerate(self._layout.inputs)}
         columns = [place[row["actuator"], row.get("input")] for row in table]
-        matrix = self._select(self._robot.ctrl, columns, [row["actuator"] for row in table], "--env.actions")
+        matrix = self._select(self._robot.ctrl, columns, [row["actuator"] for row in table], "--env.actions: ")
         for one, image in zip(*matrix.nonzero(as_tuple=True), strict=True):
             sign, row, other = float(matrix[one, image]), table[int(image)], table[int(one)]
             clip = row["clip"] if sign > 0 else (-row["clip"][1], -row["clip"][0])
@@ -104,7 +104,7 @@ class Mirror:
         Raises:
             RequestError: An image is missing.
         """
-        return torch.kron(self._body_order(self._bodies(bodies)), self._anchor(anchor))
+        return torch.kron(self._body_order(match_names(bodies, self._layout.bodies, "body")), self._anchor(anchor))
 
     def body_axes(self, bodies: Sequence[str], anchor: str) -> torch.Tensor:
         """Return the matrix of the x and y axes of several bodies in the frame of another one; see `body_vectors`.
@@ -114,7 +114,7 @@ class Mirror:
         Raises:
             RequestError: An image is missing, or has other axes.
         """
-        names, frame = self._bodies(bodies), self._anchor(anchor)
+        names, frame = match_names(bodies, self._layout.bodies, "body"), self._anchor(anchor)
         matrix = torch.zeros(6 * len(names), 6 * len(names), dtype=torch.float64)
         for image, body in self._body_order(names).nonzero().tolist():
             local = torch.from_numpy(self._robot.body_frames[names[body]])
@@ -124,9 +124,6 @@ class Mirror:
             block = torch.kron(signs[:2].sign().diag(), frame)
             matrix[6 * image : 6 * image + 6, 6 * body : 6 * body + 6] = block
         return matrix
-
-    def _bodies(self, patterns: Sequence[str]) -> list[str]:
-        return match_names(patterns, self._layout.bodies, "body")
 
     def _anchor(self, body: str) -> torch.Tensor:
         if self._robot.bodies[body] != body:
@@ -176,12 +173,11 @@ class Mirror:
         return self._select(whole, columns, labels, "")
 
     @staticmethod
-    def _select(whole: np.ndarray, columns: list[int], labels: list[str], flag: str) -> torch.Tensor:
+    def _select(whole: np.ndarray, columns: list[int], labels: list[str], prefix: str) -> torch.Tensor:
         """Return the rows and columns of some parts, if they hold the image of each."""
         for column, label in zip(columns, labels, strict=True):
             if set(np.flatnonzero(whole[:, column])) - set(columns):
-                place = f"{flag}: " if flag else ""
-                raise RequestError(f"{place}has {label} and not its mirror image")
+                raise RequestError(f"{prefix}has {label} and not its mirror image")
         return torch.from_numpy(whole[np.ix_(columns, columns)])
 
 
