@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from mjtrain.config.plain import default_params
 from mjtrain.runtime.deferred_imports import torch
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import RequestError, spaced
 
 if TYPE_CHECKING:
     from mjtrain.env.env import Env
@@ -110,9 +110,9 @@ class Reference:
         if key not in self.found:
             if given and len(given) != len(self.clips):
                 clips = f"the {len(self.clips)} clips {', '.join(self.clips)}"
-                raise RequestError(f"clip_weights {_list(given)}: must be one for each of {clips}")
+                raise RequestError(f"clip_weights {spaced(given)}: must be one for each of {clips}")
             if not all(0 <= weight < math.inf for weight in given) or (given and not any(given)):
-                raise RequestError(f"clip_weights {_list(given)}: must be numbers of at least 0, and one of them more")
+                raise RequestError(f"clip_weights {spaced(given)}: must be numbers of at least 0, and one of them more")
             weights = torch.tensor(given or [1.0] * len(self.clips), dtype=torch.float64)
             self.found[key] = (weights / weights.sum()).to(self.firsts.device)
         return self.found[key]
@@ -167,10 +167,6 @@ def follows(find: Callable[[Env, str], Reference]) -> Callable[[Function], Funct
         return function
 
     return declare
-
-
-def _list(weights: tuple[float, ...]) -> str:
-    return " ".join(f"{weight:g}" for weight in weights)
 
 
 def reference_of(env: Env, command: str) -> Reference:

@@ -103,4 +103,5 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 
 def spaced(value: Any) -> str:
     """Write a value as a flag takes it: the items of a tuple or list with spaces between them."""
-    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    items = value if isinstance(value, tuple | list) else [value]
+    return " ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in items)

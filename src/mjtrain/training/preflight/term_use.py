@@ -127,9 +127,8 @@ def _find_turned_roots(config: EnvConfig, engine: NativeEngine) -> Iterator[str]
         for name, wanted in _AXES.get(term.func, {}).items():
             axis = find_axis(engine.model, term.params[name])
             if axis is not None and math.dist(axis, wanted) > 1e-3:
-                found = " ".join(f"{value:g}" for value in axis)
                 yield (
-                    f"--env.{term.name}.params.{name} {term.params[name]}: has the axis {found} in the world; "
+                    f"--env.{term.name}.params.{name} {term.params[name]}: has the axis {spaced(axis)} in the world; "
                     f"{term.func.__name__}() is made for {spaced(wanted)}"
                 )
 
@@ -211,7 +210,7 @@ def _find_doubtful_levels(config: EnvConfig, functions: list[TermFunction]) -> I
                     f"second at best, is {tracked.weight:g}"
                 )
         if low == high:
-            yield f"{place}.bounds {_show(term.bounds)}: the level is always the same"
+            yield f"{place}.bounds {spaced(term.bounds)}: the level is always the same"
         elif isinstance(step, int | float) and step > high - low and term.func in _STEPPED:
             yield f"{place}.params.step {step:g}: is more than all levels, {low:g} to {high:g}"
         if name not in read and not may_read and term.func is not tracking.adaptive_sampling:  # which only reports
@@ -351,7 +350,7 @@ def _find_doubtful_times(config: EnvConfig, env: Env) -> Iterator[str]:
             )
     for name, term in config.events.items():
         if term.mode == "interval" and term.interval_s[1] < env.step_dt:
-            yield f"--env.events.{name}.interval-s {_show(term.interval_s)}: happens in every env step"
+            yield f"--env.events.{name}.interval-s {spaced(term.interval_s)}: happens in every env step"
 
 
 def _find_doubtful_readings(config: EnvConfig, env: Env) -> Iterator[str]:
@@ -365,7 +364,7 @@ def _find_doubtful_readings(config: EnvConfig, env: Env) -> Iterator[str]:
             if value >= max(steps, 2):
                 yield f"--env.{name}.{what} {value}: an episode has {count(steps, 'env step')}"
         if term.clip is not None and term.clip[0] == term.clip[1] and name.startswith("observations."):
-            yield f"--env.{name}.clip {_show(term.clip)}: every reading is the same"
+            yield f"--env.{name}.clip {spaced(term.clip)}: every reading is the same"
     for name, term in config.actions.items():
         scales = term.scale.values() if isinstance(term.scale, dict) else [term.scale]
         span = min(map(abs, scales)) * (term.clip[1] - term.clip[0])
@@ -390,9 +389,9 @@ def _find_doubtful_factors(config: EnvConfig, layout: Layout) -> Iterator[str]:
         if not _is_built_in(term.func) or not isinstance(factor, tuple | list):
             continue
         if factor[0] >= _LARGE_FACTOR:
-            yield f"--env.events.{name}.params.factor {_show(factor)}: multiplies what the model has; near 1 is usual"
+            yield f"--env.events.{name}.params.factor {spaced(factor)}: multiplies what the model has; near 1 is usual"
         if factor[1] == 0 and term.func is randomization.actuator_gains:
-            yield f"--env.events.{name}.params.factor {_show(factor)}: no actuator has a force"
+            yield f"--env.events.{name}.params.factor {spaced(factor)}: no actuator has a force"
         if term.func in _SCALED:
             field, kind, key = _SCALED[term.func]
             rows = layout.rows(kind, term.params[key])
@@ -408,7 +407,7 @@ def _find_doubtful_factors(config: EnvConfig, layout: Layout) -> Iterator[str]:
             elif zero[rows].all():
                 yield (
                     f"--env.events.{name}: {term.func.__name__}() multiplies the {field.split('_')[1]} of "
-                    f"{_show(term.params[key])}, which is 0 in the model"
+                    f"{spaced(term.params[key])}, which is 0 in the model"
                 )
 
 
@@ -427,7 +426,7 @@ def find_missing_ground(config: EnvConfig) -> Iterator[str]:
             low, high = term.bounds
             if low < 0 or high >= terrain.num_levels:
                 yield (
-                    f"--env.curriculum.{name}.bounds {_show(term.bounds)}: the ground has levels 0 to "
+                    f"--env.curriculum.{name}.bounds {spaced(term.bounds)}: the ground has levels 0 to "
                     f"{terrain.num_levels - 1} (--env.terrain.num-levels {terrain.num_levels})"
                 )
             if term.params["far_m"] > terrain.patch_m:
@@ -439,7 +438,3 @@ def find_missing_ground(config: EnvConfig) -> Iterator[str]:
 
 def _is_built_in(func: Callable[..., Any]) -> bool:
     return func.__module__.startswith("mjtrain.mdp.")
-
-
-def _show(values: Any) -> str:
-    return " ".join(f"{value:g}" if isinstance(value, int | float) else str(value) for value in values)
