@@ -239,11 +239,7 @@ class Storage:
 
     def list_objects(self) -> dict[str, int]:
         """Return the names of all objects below the URL, with their sizes in bytes."""
-
-        def collect() -> dict[str, int]:
-            return {meta["path"]: meta["size"] for page in self._store.list() for meta in page}
-
-        return self._find(collect) or {}
+        return self._find(lambda: {meta["path"]: meta["size"] for page in self._store.list() for meta in page}) or {}
 
     def delete(self, names: list[str]) -> None:
         """Delete objects; missing ones are not an error."""
