@@ -97,9 +97,9 @@ class GymnasiumWorlds(ForeignWorlds):
         assert isinstance(actions, Box)
         self.num_actions = int(np.prod(actions.shape))
         self._is_whole = np.issubdtype(actions.dtype, np.integer)
-        sides = ((actions.low, actions.bounded_below, -np.inf), (actions.high, actions.bounded_above, np.inf))
-        ends = [np.where(bounded, bound, infinite).reshape(-1) for bound, bounded, infinite in sides]
-        bounds = [torch.as_tensor(bound, device=self.device) for bound in ends]
+        least = np.where(actions.bounded_below, actions.low, -np.inf)  # whole numbers have no infinity
+        most = np.where(actions.bounded_above, actions.high, np.inf)
+        bounds = [torch.as_tensor(bound.reshape(-1), device=self.device) for bound in (least, most)]
         low, high = (bound.where(bound.abs() < UNBOUNDED, bound.sign() * torch.inf) for bound in bounds)
         self._bounds = (low, high) if bool((low.isfinite() | high.isfinite()).any()) else None
         self._has_both = low.isfinite() & high.isfinite()
