@@ -237,7 +237,7 @@ class ActuatorConfig:
     """Factor from the force of the actuator to that of the joint."""
 
     force_range: tuple[float, float] | None = None
-    """Bounds of the actuator's force before the gear, in N m or N. None: unbounded."""
+    """Bounds of the force before the gear, in N m or N, besides actuatorfrcrange of the joint. None: no others."""
 
     stall_torque: Annotated[float | None, MORE_THAN_0] = None
     """With no_load_speed, a limit that falls with the speed, as of a motor on a battery: the force at standstill with
