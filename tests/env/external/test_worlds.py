@@ -535,8 +535,9 @@ class Edges(gymnasium.Env):
 
 
 def edges(num_envs: int, device: str, seed: int, *, low: list[float], high: list[float], whole: bool) -> VectorEnv:
-    ends: Any = [bound[0] if len(bound) == 1 else np.array(bound) for bound in (low, high)]
-    space = Box(*ends, (len(low),), np.int64 if whole else np.float32)
+    least, most = (bound[0] if len(bound) == 1 else np.array(bound) for bound in (low, high))
+    dtype: Any = np.int64 if whole else np.float32
+    space = Box(least, most, (len(low),), dtype)
     return SyncVectorEnv([lambda: Edges(space)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
