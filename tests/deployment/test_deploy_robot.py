@@ -568,6 +568,7 @@ def test_an_older_export_with_a_base_is_to_be_exported_again() -> None:
         ([1], "metadata is not a JSON object"),
         ({**METADATA, "observations": "x"}, "damaged: observations: is the string 'x'; give a list; export"),
         ({**METADATA, "joints": None}, "damaged: joints: is None; give a mapping"),
+        ({**METADATA, "motion": "x"}, "damaged: motion: is the string 'x'; give a dict"),
         ({key: METADATA[key] for key in METADATA if key != "task"}, "damaged: task: is missing"),
         ({**METADATA, "control_period_s": float("nan")}, "damaged: control_period_s nan: must be more than 0"),
         ({**METADATA, "actions": ["x"]}, r"damaged: actions\[0\]: is the string 'x'; give a mapping"),
@@ -705,7 +706,7 @@ def test_a_command_has_the_size_that_the_metadata_says() -> None:
     described |= {"refine": "mjtrain.mdp.velocity:approach", "refine_params": limits}
     metadata = {**METADATA, "observations": [term], "commands": {"velocity": described}}
     assert Commands(metadata, ()).current["velocity"].tolist() == [0.0, 0.0, 0.0]
-    with pytest.raises(RequestError, match=r"--command 1: give .*ahead, left, turn"):
+    with pytest.raises(RequestError, match=r"--command 1: give .*ahead; left; turn"):
         Commands(metadata, (1.0,))
     with pytest.raises(RequestError, match=r"^--command nan 0 0: each must be finite$"):
         Commands(metadata, (float("nan"), 0.0, 0.0))
@@ -721,6 +722,20 @@ def test_a_command_has_the_size_that_the_metadata_says() -> None:
     assert commands.current["velocity"] == pytest.approx([0.024, 0.032, -0.08]), "2 m/s^2 and 4 rad/s^2 for 0.02 s"
     commands.advance(100)
     assert commands.current["velocity"] == pytest.approx([0.6, 0.8, -1.0])
+
+
+def test_a_policy_that_tracks_a_motion_needs_no_command() -> None:
+    """The robot reports what the policy sees of the motion; its frames are not commanded by hand."""
+    func = "mjtrain.mdp.tracking:motion_anchor_ori_b"
+    metadata = {**METADATA, "motion": {"command": "motion"}, "commands": {"motion": {"size": 2, "rest": None}}}
+    metadata["observations"] = [_term("ori", 0, {"command": "motion"}) | {"func": func}]
+    check(metadata, "policy.onnx")
+    commands = Commands(metadata, ())
+    with pytest.raises(RequestError, match=r"the robot must report the observations ori .* as values"):
+        make_observer(metadata, Readings(), commands.current)
+    make_observer(metadata, Readings(values={"ori": np.array([0.5])}), commands.current)
+    with pytest.raises(RequestError, match=r"^--command 1: give motion: 2 values$"):
+        Commands(metadata, (1.0,))
 
 
 def test_a_commanded_quaternion_is_made_one_of_length_1() -> None:

@@ -28,6 +28,7 @@ _METADATA: _Fields = {
     "control_period_s": Positive,
     "default_pose": dict[str, tuple[_Finite, ...]],
     "base?": str | None,
+    "motion?": dict[str, Any],
 }
 _ROWS: _Fields = {
     "observations": {

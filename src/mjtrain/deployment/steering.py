@@ -177,17 +177,18 @@ class Commands:
         """Take the values of all commands that the observations read, one after the other.
 
         Args:
-            values: As the metadata describes; none for zero where that means to stand or to stay.
+            values: As the metadata describes; none for zero where that means to stand or to stay, or is a motion.
             operator: Who steers the command from then on; None for nobody.
         """
-        read = [term.get("params", {}).get("command") for term in metadata["observations"]]
-        names = [name for name in read if name is not None]
+        read = dict.fromkeys(term.get("params", {}).get("command") for term in metadata["observations"])
         described, at = metadata.get("commands", {}), 0
-        self._described = {name: described.get(name, {}) for name in dict.fromkeys(names)}
+        self._described = {name: described.get(name, {}) for name in read if name is not None}
         self._period_s = metadata["control_period_s"]
         sizes = {name: entry.get("size", len(values)) for name, entry in self._described.items()}
-        if not values and all(entry.get("rest") is not None for entry in self._described.values()):
-            values = [value for entry in self._described.values() for value in entry["rest"]]
+        motion = metadata.get("motion", {}).get("command")  # what the policy sees of it is reported by the robot
+        rests = [[0.0] * sizes[name] if name == motion else row.get("rest") for name, row in self._described.items()]
+        if not values and None not in rests:
+            values = [value for rest in rests for value in rest]
         flag = f"--command {' '.join(f'{value:.15g}' for value in values) or 'without values'}"
         if len(values) != sum(sizes.values()):
             wanted = "; ".join(f"{name}: {_describe(self._described[name], size)}" for name, size in sizes.items())
@@ -267,4 +268,4 @@ class Commands:
 
 def _describe(entry: dict[str, Any], size: int) -> str:
     columns = entry.get("columns")
-    return f"{size} values" + ("" if columns is None else f" ({', '.join(columns)})")
+    return f"{size} values" + ("" if columns is None else f" ({'; '.join(columns)})")
