@@ -63,6 +63,7 @@ WALKER = load_task("Quadruped-Velocity-Flat").env
 ARM = load_task("Arm-Reach").env
 TRACK = load_task("Quadruped-Track").env
 CART = load_task("Cartpole-Balance").env
+TRACKER = load_task("Quadruped-Track").env
 LEGS = (".*_(hip|thigh|calf)",)
 OTHER_FEET = ("FL", "FR", "RR", "RL")
 OTHER_POSITIONS = tuple(f"{foot}_foot_position" for foot in OTHER_FEET)
@@ -510,6 +511,11 @@ DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
         WALKER,
         added("terminations", "end", termination(own_time_limit)),
         r"--env\.terminations\.end: own_time_limit\(\) is not a failure",
+    ),
+    "the end of a clip as a failure": (
+        TRACKER,
+        term("terminations", "clip_ended", truncates=False),
+        r"--env\.terminations\.clip_ended: motion_ended\(\) is not a failure",
     ),
     "a failure that truncates": (
         WALKER,
@@ -1072,6 +1078,7 @@ RIGHT: dict[str, tuple[EnvConfig, Change]] = {
         WALKER,
         both(without("terminations", "time_out"), added("terminations", "end", truncation(own_time_limit))),
     ),
+    "episodes that end with the clip": (TRACKER, without("terminations", "time_out")),
     "no gravity and no ground": (
         WALKER,
         both(

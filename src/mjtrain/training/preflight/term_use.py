@@ -90,7 +90,10 @@ _REWARDS = (
 )
 """Functions of which more is better. Either way are those that are in neither: a cart may have to run backwards."""
 
-_LIMITS = _of(terminations, "success_time_out", "terrain_out_of_bounds")
+_TIMED = {terminations.success_time_out, tracking.motion_ended}
+"""Ends that each episode comes to without a failure, and not only by its length."""
+
+_LIMITS = {*_TIMED, terminations.terrain_out_of_bounds}
 """Ends that are not failures and do not depend on the length of the episode alone."""
 
 _FAILURES = (
@@ -162,7 +165,7 @@ def _find_doubtful_ends(config: EnvConfig, env: Env, engine: NativeEngine) -> It
             yield f"{place}: {function} is not a failure, and the last state's value counts as 0; use truncation(…)"
         if func in _FAILURES and term.truncates:
             yield f"{place}: {function} is a failure, and the value of the last state still counts; use termination(…)"
-        has_limit |= is_timed or func is terminations.success_time_out or (term.truncates and not _is_built_in(func))
+        has_limit |= is_timed or func in _TIMED or (term.truncates and not _is_built_in(func))
         if func is terminations.joint_out_of_range and (limit := params.get("limit")) is not None:
             joint, flag = params.get("joint", ""), f"{place}.params.limit {limit:g}"
             low, high = engine.layout.joint_range.get(joint, (-math.inf, math.inf))
