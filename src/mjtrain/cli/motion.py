@@ -181,7 +181,12 @@ def _convert(args: list[str]) -> None:
     if options.mirror:
         if skeleton is None:
             raise RequestError("--mirror: needs a robot that says what its mirror images are; give --task")
-        motion = _mirror(motion, skeleton, options)
+        try:
+            motion = skeleton.mirror(motion)
+        except RequestError as error:  # names flags of train, which this command does not have
+            problem = str(error).replace("--env.robot.mirror", "robot.mirror")
+            where = f"task {options.task} sets it" if options.task else "only a task sets it: give --task"
+            raise RequestError(f"--mirror: {problem}; {where}") from error
     with _beginning("--start-s, --end-s: "):
         motion = cut(motion, options.start_s, options.end_s)
     motion = lift(motion, options.lift_m)
@@ -209,15 +214,6 @@ def _beginning(words: str) -> Iterator[None]:
 def _print_written(file: str, motion: "Motion") -> None:
     frames = count(motion.num_frames, "frame")
     print(f"{file}: {frames}, {motion.length_s:.2f} s at {motion.fps:g} frames per second")
-
-
-def _mirror(motion: "Motion", skeleton: "Skeleton", options: _Robot) -> "Motion":
-    try:
-        return skeleton.mirror(motion)
-    except RequestError as error:  # names flags of train, which this command does not have
-        problem = str(error).replace("--env.robot.mirror", "robot.mirror")
-        where = f"task {options.task} sets it" if options.task else "only a task sets it: give --task"
-        raise RequestError(f"--mirror: {problem}; {where}") from error
 
 
 def _info(args: list[str]) -> None:
