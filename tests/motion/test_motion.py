@@ -311,7 +311,9 @@ REFUSED = {
     "short quaternion": (False, _with("root_quat", lambda a: a / 2), "length 0.5"),
     "missing key": (False, lambda arrays: {k: v for k, v in arrays.items() if k != "root_quat"}, "no root_quat"),
     "pickled": (False, _with("root_pos", lambda a: np.array(a.tolist(), dtype=object)), "pickled"),
-    "texts": (False, _with("root_pos", lambda a: a.astype(str)), "root_pos is of type"),
+    "texts": (False, _with("root_pos", lambda a: a.astype(str)), "root_pos is of type <U32; give numbers"),
+    "names as bytes": (False, _with("joint_names", lambda a: a.astype("S")), "type |S8; give a list of names as str"),
+    "names as objects": (False, _with("joint_names", lambda a: a.astype(object)), "save numbers, and names as str"),
 }
 
 

@@ -183,10 +183,9 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     except DAMAGES as error:
         raise RequestError("is not an NPZ file") from error
     except ValueError as error:
-        why = (
-            "has pickled objects, which are never read" if "allow_pickle" in str(error) else f"cannot be read: {error}"
-        )
-        raise RequestError(why) from error
+        if "allow_pickle" in str(error):
+            raise RequestError("has pickled objects, which are never read; save numbers, and names as str") from error
+        raise RequestError(f"cannot be read: {error}") from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # NumPy returns the bytes of a member that is not an array
             raise RequestError(f"{name} is not an array")
@@ -198,8 +197,8 @@ def _require(arrays: dict[str, np.ndarray], names: tuple[str, ...]) -> dict[str,
     if missing:
         raise RequestError(f"has no {', '.join(missing)}; it has {', '.join(arrays) or 'nothing'}")
     for name in names:
-        if arrays[name].dtype.kind not in ("U" if name == "joint_names" else "fiu"):
-            raise RequestError(f"{name} is of type {arrays[name].dtype}")
+        if name != "joint_names" and arrays[name].dtype.kind not in "fiu":
+            raise RequestError(f"{name} is of type {arrays[name].dtype}; give numbers")
     return arrays
 
 
@@ -211,7 +210,7 @@ def _fps(array: np.ndarray) -> float:
 
 def _names(array: np.ndarray, field: str) -> tuple[str, ...]:
     if array.dtype.kind != "U" or array.ndim != 1:
-        raise RequestError(f"{field} must be a list of names")
+        raise RequestError(f"{field} has shape {array.shape} and type {array.dtype}; give a list of names as str")
     return tuple(map(str, array))
 
 
