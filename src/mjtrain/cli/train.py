@@ -1,5 +1,6 @@
 """The command train."""
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -77,13 +78,15 @@ def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
     if {"-h", "--help"} & set(args):
         _print_help(f"train {task}", defaults.run)
     every = with_env(AllOptions, env)
-    options = parse(
-        every,
-        ["--help" if arg == "--help-all" else arg for arg in args],
-        prog=f"train {task}",
-        default=every(launch=LaunchConfig(), run=defaults.run, env=env, agent=defaults.agent),
-    )
-    config = dataclasses.replace(defaults, run=options.run, env=options.env, agent=options.agent)
+    args = ["--help" if arg == "--help-all" else arg for arg in args]
+    prog, given = f"train {task}", every(launch=LaunchConfig(), run=defaults.run, env=env, agent=defaults.agent)
+    options = parse(every, args, prog=prog, default=given)
+    agents = defaults.default_agents
+    if agents is not None:  # a flag counts on a GPU too, also with the value that the agent for a CPU has
+        with contextlib.suppress(RequestError):  # of an agent with other settings, such as those of DAgger
+            on_gpu = parse(every, args, prog=prog, default=dataclasses.replace(given, agent=agents[1]))
+            agents = (options.agent, on_gpu.agent)
+    config = dataclasses.replace(defaults, run=options.run, env=options.env, agent=options.agent, default_agents=agents)
     return config, options.launch, options.dry_run
 
 

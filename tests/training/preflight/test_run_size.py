@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mjtrain.api import make_train_config, train
-from mjtrain.cli.train import main
-from mjtrain.config import EnvConfig, LaunchConfig, LearnerConfig, WarmStartConfig
+from mjtrain.cli.train import main, read_command
+from mjtrain.config import EnvConfig, LaunchConfig, LearnerConfig, PpoConfig, WarmStartConfig
 from mjtrain.env.catalog import load_task
 from mjtrain.runs.resume import find_resumed_here, resolve_requeue
 from mjtrain.runtime.errors import RequestError
@@ -69,6 +69,28 @@ def test_a_task_may_have_another_agent_for_gpus_which_keeps_what_the_user_change
     assert chosen == replace(wide, algorithm=replace(asked.algorithm))
     own = make_train_config(replace(task, agent_gpu=wide), agent=task.agent)
     assert choose_agent(own, "cuda:0").agent == task.agent
+
+
+def test_a_flag_counts_on_a_gpu_also_with_the_value_of_the_agent_for_a_cpu(tmp_path: Path) -> None:
+    """As in a trial of a sweep, one of whose choices is that value."""
+    file = tmp_path / "wide_task.py"
+    file.write_text(
+        "from dataclasses import replace\n"
+        "import mjtrain_tasks.cartpole_balance as cartpole\n"
+        "from mjtrain import TaskConfig\n"
+        "def make_task() -> TaskConfig:\n"
+        "    task = cartpole.make_task()\n"
+        "    algorithm = replace(task.agent.algorithm, num_mini_batches=16, gamma=0.9)\n"
+        "    return replace(task, agent_gpu=replace(task.agent, algorithm=algorithm))\n"
+    )
+    same = load_task("Cartpole-Balance").agent.algorithm
+    assert isinstance(same, PpoConfig)
+    for number in (same.num_mini_batches, 2):
+        flag = ("--agent.algorithm.num-mini-batches", str(number))
+        config, _, _ = read_command([f"{file}:make_task", *flag])
+        assert choose_agent(config, "cuda:0").agent.algorithm == replace(same, num_mini_batches=number, gamma=0.9)
+    config, _, _ = read_command([f"{file}:make_task"])
+    assert choose_agent(config, "cuda:0").agent.algorithm == replace(same, num_mini_batches=16, gamma=0.9)
 
 
 def test_an_element_of_an_array_is_requeued_alone() -> None:
