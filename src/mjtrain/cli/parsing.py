@@ -11,7 +11,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import zip_longest
+from itertools import pairwise
 from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_type_hints
 
 import docstring_parser
@@ -413,21 +413,47 @@ def add_named_parts(env: EnvT, args: Sequence[str]) -> EnvT:
 
 
 def _add_keywords(kwargs: dict[str, Any], args: Sequence[str]) -> dict[str, Any]:
-    """Return keyword arguments and those that flags name, of the type of their value: a number, a truth or a word."""
+    """Return keyword arguments with a `_Word` for each that flags give a value of any type."""
     found = dict(kwargs)
-    for arg, following in zip_longest(args, args[1:], fillvalue=""):
-        match = re.match(r"--env\.kwargs\.([^=]+)(?:=(.*))?$", arg)
-        if match and match[1].replace("-", "_") not in found:
-            found[match[1].replace("-", "_")] = _read_word(following if match[2] is None else match[2])
+    for arg, following in pairwise([*args, "--"]):
+        if not (match := re.match(r"--env\.kwargs\.([^=]+)(=?)", arg)):
+            continue
+        name = match[1].replace("-", "_")
+        if name in found:  # a number or None becomes another; a truth is also a flag without a value
+            is_read = isinstance(found[name], int | None) and (match[2] or not following.startswith("--"))
+        else:
+            is_read = not isinstance(
+                found.get(name.removeprefix("no_"), found.get(name.partition(".")[0])), bool | dict
+            )
+        if is_read:
+            found[name] = _Word()
     return found
 
 
-def _read_word(word: str) -> bool | float | int | str:
-    try:
-        value = ast.literal_eval(word)
-    except (ValueError, SyntaxError):
-        return word
-    return value if isinstance(value, bool | float | int) else word
+class _Word:
+    """In place of a keyword argument whose type the value of its flag says."""
+
+
+@REGISTRY.primitive_rule
+def _keyword(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    """Read a keyword argument of an external environment: a number, True, False, None, a tuple of them, or a word."""
+    if info.type != _Word:
+        return None
+
+    def read(words: list[str]) -> Any:
+        try:
+            value = ast.literal_eval({"true": "True", "false": "False"}.get(words[0], words[0]))
+        except (ValueError, SyntaxError):
+            return words[0]
+        return value if isinstance(value, int | float | tuple | None) else words[0]
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="VALUE",
+        instance_from_str=read,
+        is_instance=lambda _: True,
+        str_from_instance=lambda _: ["VALUE"],
+    )
 
 
 def _add_names(

@@ -21,8 +21,17 @@ from tensordict import TensorDict
 
 import mjtrain
 from mjtrain.api import make_train_config
-from mjtrain.cli.parsing import add_named_parts
-from mjtrain.config import AgentConfig, GymnasiumConfig, LaunchConfig, LearnerConfig, TaskConfig, VecEnvConfig
+from mjtrain.cli.parsing import add_named_parts, parse, with_env
+from mjtrain.cli.train import AllOptions, read_command
+from mjtrain.config import (
+    AgentConfig,
+    GymnasiumConfig,
+    LaunchConfig,
+    LearnerConfig,
+    RunConfig,
+    TaskConfig,
+    VecEnvConfig,
+)
 from mjtrain.env.catalog import folder_name, is_same_task, load_task
 from mjtrain.env.external.env import ForeignEnv, make_foreign_env
 from mjtrain.learning.divergence import check_losses, check_rollout, find_broken_terms, find_large_terms
@@ -668,16 +677,39 @@ def test_observations_that_are_not_finite_are_named() -> None:
 
 
 def test_keyword_arguments_are_flags() -> None:
-    args = [
-        "--env.kwargs.g",
-        "9.0",
-        "--num-envs",
-        "2",
-        "--env.kwargs.render-mode=rgb_array",
-        "--env.kwargs.fast",
-        "True",
-    ]
-    assert add_named_parts(PENDULUM, args).kwargs == {"g": 9.0, "render_mode": "rgb_array", "fast": True}  # pyright: ignore[reportAttributeAccessIssue]
+    words = "--env.kwargs.g 9.0 --num-envs 2 --env.kwargs.render-mode=rgb_array --env.kwargs.fast True"
+    words += (
+        " --env.kwargs.slow false --env.kwargs.wind None --env.kwargs.healthy-z-range (0.2,1) --env.kwargs.path 1.xml"
+    )
+    config: Any = read_command(["gymnasium:Pendulum-v1", *words.split()])[0]
+    assert config.env.kwargs == {
+        "g": 9.0,
+        "render_mode": "rgb_array",
+        "fast": True,
+        "slow": False,
+        "wind": None,
+        "path": "1.xml",
+        "z_range": (0.2, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("recorded", "words", "expected"),
+    [
+        ({"fast": True}, "--env.kwargs.fast False", False),
+        ({"fast": True}, "--env.kwargs.no-fast", False),
+        ({"fast": False}, "--env.kwargs.fast --num-envs 2", True),
+        ({"g": 10}, "--env.kwargs.g 9.8", 9.8),
+        ({"g": None}, "--env.kwargs.g=9", 9),
+        ({"name": "a"}, "--env.kwargs.name 5", "5"),
+        ({"parts": {"a": 1}}, "--env.kwargs.parts.a 2", {"a": 2}),
+    ],
+)
+def test_keyword_arguments_of_a_task_or_a_run_are_changed(recorded: dict[str, Any], words: str, expected: Any) -> None:
+    env: Any = add_named_parts(replace(PENDULUM, kwargs=recorded), words.split())
+    every: Any = with_env(AllOptions, env)
+    default = every(launch=LaunchConfig(), run=RunConfig(), env=env, agent=AgentConfig())
+    assert list(parse(every, words.split(), prog="train", default=default).env.kwargs.values()) == [expected]
 
 
 def test_ids_name_folders() -> None:
