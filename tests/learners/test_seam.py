@@ -16,6 +16,7 @@ from mjtrain.cli.train import main as train
 from mjtrain.config import LearnerConfig
 from mjtrain.learning import Algorithm, Policy, TrainingLoop
 from mjtrain.learning.library import check_learner, find_library, make_learner
+from mjtrain.runs.resume import resolve_learner
 from mjtrain.runtime.errors import RequestError
 from support.resuming import read_rows
 
@@ -152,6 +153,18 @@ def test_what_a_library_says_of_settings_is_one_line(name: str, settings: dict[s
     learner, config = LearnerConfig(name=name, settings=settings), make_train_config(TASK)
     with pytest.raises(RequestError, match=f"^--learner-config: {re.escape(message)}"):
         make_learner(mjtrain.RankContext(), mjtrain.make_env(TASK, num_envs=2), config.agent, learner)
+
+
+def test_settings_are_numbers_as_people_write_them(tmp_path: Path) -> None:
+    """YAML 1.1 has 1e-4 as text, which RSL-RL would meet in its first update."""
+    file = tmp_path / "own.yaml"
+    file.write_text("algorithm: {entropy_coef: 5e-3, value_loss_coef: +.5E1, optimizer: adam, gamma: '1e-1'}")
+    config = resolve_learner(make_train_config(TASK, learner_config=str(file)))
+    own = {"entropy_coef": 0.005, "value_loss_coef": 5.0, "optimizer": "adam", "gamma": "1e-1"}
+    assert config.learner.settings == {"algorithm": own}
+    file.write_text("algorithm:\n  gamma: 0.9\n  lam: 0.9\n  gamma: 0.8\n")
+    with pytest.raises(RequestError, match=r"is not valid YAML \(gamma is given twice in .*, line 2, column 3\)"):
+        resolve_learner(make_train_config(TASK, learner_config=str(file)))
 
 
 def test_what_fails_in_an_own_library_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,7 +271,7 @@ def test_what_follows_from_the_agents_config() -> None:
         ("--agent.torch-compile-mode default", "", "--agent.torch-compile-mode default: is not used with skrl"),
         ("", "gamma: 0.9", "--learner-config gamma: skrl takes learning_epochs, "),
         ("", "mini_batches: many", "--learner-config mini_batches many: give a whole number"),
-        ("", "learning_rate: 1e-4", "learning_rate 1e-4: give a number; YAML reads 1e-4 as text, and 1.0e-4 as a"),
+        ("", "learning_rate: fast", "--learner-config learning_rate fast: give a number"),
         (
             "--load pretrained:Quadruped-Velocity-Flat",
             "",

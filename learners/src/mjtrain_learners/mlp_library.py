@@ -127,9 +127,7 @@ def check_settings(settings: Mapping[str, Any], allowed: Mapping[str, Any], libr
             check_settings(value, usual, library, f"{prefix}{name}.")
         elif not _is_alike(value, usual):
             kind = {bool: "true or false", int: "a whole number", str: "a word"}.get(type(usual), "a number")
-            is_text = isinstance(usual, float) and isinstance(value, str)
-            hint = "; YAML reads 1e-4 as text, and 1.0e-4 as a number" if is_text else ""
-            raise RequestError(f"{flag} {value}: give {kind}{hint}")
+            raise RequestError(f"{flag} {value}: give {kind}")
 
 
 def _is_alike(value: Any, usual: Any) -> bool:

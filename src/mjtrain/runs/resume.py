@@ -27,6 +27,7 @@ from mjtrain.runs.history import (
 )
 from mjtrain.runs.robot import check_robot_file
 from mjtrain.runs.run_dir import (
+    SettingsLoader,
     experiment_dir,
     make_run_dir,
     name_run_dir,
@@ -412,7 +413,7 @@ def resolve_learner(config: TrainConfig) -> TrainConfig:
 
 def _read_learner_settings(file: str) -> dict[str, Any]:
     flag = f"--learner-config {file}"
-    content = read_given_yaml(Path(file), flag)
+    content = read_given_yaml(Path(file), flag, SettingsLoader)
     if content is not None and not isinstance(content, dict):
         raise RequestError(f"{flag}: holds {content!r}; give settings as name: value")
     for name in content or {}:

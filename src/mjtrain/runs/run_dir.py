@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -37,21 +38,41 @@ _LOGS = "torchrunx"
 """Folder in a run directory for the logs of its ranks, which are the first that a start writes there."""
 
 
-def parse_yaml(text: str | bytes) -> Any:
+class GivenLoader(_LOADER):
+    """Reads what a user has written: a name is given once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping; raises a yaml.YAMLError if it has a name twice."""
+        names = [key.value for key, _ in node.value]
+        if twice := next((name for name in names if isinstance(name, str) and names.count(name) > 1), None):
+            raise yaml.YAMLError(f"{twice} is given twice{node.start_mark}")
+        return super().construct_mapping(node, deep)
+
+
+class SettingsLoader(GivenLoader):
+    """Reads numbers as YAML 1.2 has them too, such as 1e-4."""
+
+
+SettingsLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def parse_yaml(text: str | bytes, loader: Any = _LOADER) -> Any:
     """Parse a text; raises a yaml.YAMLError if it is not valid, or too large."""
     if len(text) > _MAX_BYTES:
         raise yaml.YAMLError(f"it has more than {_MAX_BYTES >> 20} MiB")
     try:
         _check_size(text)
-        return yaml.load(text, Loader=_LOADER)
+        return yaml.load(text, Loader=loader)
     except (ValueError, OverflowError, TypeError) as error:  # a date such as 2026-13-45, or bytes that are not UTF-8
         raise yaml.YAMLError(str(error)) from error
 
 
-def read_given_yaml(path: Path, flag: str) -> Any:
+def read_given_yaml(path: Path, flag: str, loader: type[GivenLoader] = GivenLoader) -> Any:
     """Parse a file that a flag of a command names; a pipe will do. `flag` is the flag with its value, for errors."""
     try:
-        return parse_yaml(path.read_bytes())
+        return parse_yaml(path.read_bytes(), loader)
     except OSError as error:
         raise RequestError(f"{flag}: cannot be read ({error.strerror})") from error
     except yaml.YAMLError as error:

@@ -678,9 +678,7 @@ def test_observations_that_are_not_finite_are_named() -> None:
 
 def test_keyword_arguments_are_flags() -> None:
     words = "--env.kwargs.g 9.0 --num-envs 2 --env.kwargs.render-mode=rgb_array --env.kwargs.fast True"
-    words += (
-        " --env.kwargs.slow false --env.kwargs.wind None --env.kwargs.healthy-z-range (0.2,1) --env.kwargs.path 1.xml"
-    )
+    words += " --env.kwargs.slow false --env.kwargs.wind None --env.kwargs.path 1.xml --env.kwargs.z-range (0.2,1)"
     config: Any = read_command(["gymnasium:Pendulum-v1", *words.split()])[0]
     assert config.env.kwargs == {
         "g": 9.0,

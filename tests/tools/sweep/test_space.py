@@ -100,10 +100,12 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
         "agent.algorithm.no-use-clipped-value-loss: flag\n"
         'agent.actor.hidden-dims: choice "64 64" 128\n'
         "agent.critic.hidden-dims: [choice, [64, 64], 128]\n"
+        "agent.algorithm.entropy-coef: [choice, 1e-4, 1e-3]\n"
     )
-    *same, first, second = parse_space(read_space_file(path))
+    *same, first, second, third = parse_space(read_space_file(path))
     assert tuple(same) == parse(*SPACE)
     assert first.choices == second.choices == ("64 64", "128")
+    assert third.choices == ("1e-4", "1e-3")  # as they are written, which a sweep that is resumed compares
 
 
 @pytest.mark.parametrize(
@@ -113,6 +115,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
         ("- a", "give lines such as"),
         ("a: [", "is not valid YAML"),
         ("a: 'x", "YAML"),
+        ("a: log 1 2\nb: flag\na: log 3 4", "is not valid YAML (a is given twice"),
     ],
 )
 def test_a_file_that_is_none(text: str | None, words: str, tmp_path: Path) -> None:
