@@ -24,6 +24,7 @@ from mjtrain.config import (
     to_plain,
 )
 from mjtrain.env.catalog import load_task
+from mjtrain.runtime.errors import RequestError
 
 pytestmark = pytest.mark.usefixtures("short_trial")
 
@@ -115,6 +116,30 @@ def test_a_flag_may_be_repeated_or_have_several_values() -> None:
         assert join_repeated(args, flag) == ["--x", "1", flag, "a", "b"]
     assert join_repeated(["--x", "1"], flag) == ["--x", "1"]
     assert join_repeated([f"{flag}s", "a", flag], flag) == [f"{flag}s", "a", flag]
+
+
+def test_lists_of_rules_and_names_may_be_repeated() -> None:
+    words = (
+        "--stop-when mean_reward>=1 --without rewards.effort --stop-when kl>1 --wandb-tags a --without rewards.upright "
+    )
+    words += "--wandb-tags b c --copy-env A --copy_env=B"
+    config, launch, _ = train.read_command(["Cartpole-Balance", *words.split()])
+    assert config.run.stop_when == ("mean_reward>=1", "kl>1")
+    assert config.run.without == ("rewards.effort", "rewards.upright")
+    assert (config.run.wandb_tags, launch.copy_env) == (("a", "b", "c"), ("A", "B"))
+
+
+def test_a_parameter_takes_any_number_of_names() -> None:
+    flag = "--env.events.friction.params.geoms"
+    for names in (("cube", "palm", ".*_tip"), ("palm",)):
+        config, _, _ = train.read_command(["Hand-Reorient-Cube", flag, *names])
+        assert config.env.events["friction"].params["geoms"] == names  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_flags_that_help_texts_mention_were_not_meant() -> None:
+    with pytest.raises(RequestError, match=r"^unknown flag --critic; did you mean --agent\.") as error:
+        train.read_command(["Cartpole-Balance", "--critic"])
+    assert "--load" not in str(error.value)
 
 
 def test_the_short_form_is_the_file(tmp_path: Path) -> None:

@@ -127,15 +127,15 @@ def _raise_usage_error(boxes: str) -> NoReturn:
     """Raise a one-line error with what tyro prints: a title, a message, perhaps suggestions, and a help hint."""
     # They are in a box, which is drawn in Unicode, or in ASCII if the terminal cannot show Unicode.
     sections = re.split(r"[─-]{4,}", re.sub(r"[╭╮╰╯│]", "", boxes))
-    message, *more = [" ".join(section.split()) for section in sections[1:]]
-    message = _put_flag_first(message)
+    message, *more = sections[1:]
+    message = _put_flag_first(" ".join(message.split()))
     if flags := re.match(r"Unrecognized options: (.*)", message):
         words = [word for word in flags[1].split(", ") if word]
         kind = "unknown flag" if words[0].startswith("-") else "unexpected argument"
         message = f"{kind} {' '.join(words)}"
     for section in more:
-        if section.startswith("Perhaps you meant"):
-            similar = dict.fromkeys(re.findall(r"--[a-z][a-z0-9.-]*", section))
+        if "Perhaps you meant" in section:  # help texts, which may name other flags, are further to the right
+            similar = dict.fromkeys(re.findall(r"^\W{1,6}(--[a-z][a-z0-9.-]*)", section, re.MULTILINE))
             similar.pop("--help", None)
             message += f"; did you mean {' or '.join(similar)}?" if similar else ""
     raise RequestError(message)
@@ -331,6 +331,8 @@ def _infer_type(value: Any) -> Any:
     if value == ():
         return tuple[int | float | str, ...]
     if isinstance(value, tuple):
+        if all(isinstance(item, str) for item in value):  # names, or expressions over them
+            return tuple[str, ...]
         return tuple[tuple(_infer_type(item) for item in value)]  # pyright: ignore[reportInvalidTypeArguments]
     return dict[str, Any] if isinstance(value, dict) else type(value)
 

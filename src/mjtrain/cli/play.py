@@ -1,6 +1,7 @@
 """The command play."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ def main(argv: list[str]) -> None:
     config, rest = parse_known(
         PlayConfig, [arg for arg in args if arg != "--help-all"], prog=f"play {task}", description=DESCRIPTION
     )
+    for arg in rest:
+        if re.match(r"--(?!env\b)", arg):
+            parse(PlayConfig, [arg], prog=f"play {task}")  # raises, with the flags that may have been meant
     from mjtrain.api import measure_run, play_launch
     from mjtrain.evaluation.playing.evaluate import (
         check_viewer,

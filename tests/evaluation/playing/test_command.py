@@ -157,7 +157,8 @@ def test_what_cannot_be_played_is_one_line(
         (f"Cartpole-Balance {logs} --html a.html --html-length-s 1e300", "--html-length-s 1e+300: must be more than 0"),
         (f"Cartpole-Balance {logs} --video a.mp4 --video-length-s 1e9", "more than 0 and at most 86400"),
         (f"Cartpole-Balance {logs} --gpu-ids 0 1", "--gpu-ids 0 1: play uses one GPU"),
-        (f"Cartpole-Balance {logs} --num-env 3", "unknown flag --num-env 3"),
+        (f"Cartpole-Balance {logs} --num-env 3", "unknown flag --num-env; did you mean --num-envs?"),
+        (f"Cartpole-Balance {logs} --episode 3", "unknown flag --episode; did you mean --episodes or --html-episodes?"),
         (f"Cartpole-Balance {logs} --env.rewards.uprigt.weight 2", "did you mean --env.rewards.upright.weight"),
     ):
         with pytest.raises(SystemExit) as stop:
