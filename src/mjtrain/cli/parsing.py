@@ -90,14 +90,6 @@ def parse(config_type: type[ConfigT], args: Sequence[str], *, prog: str, default
     return _read(config_type, args, prog, default, kwargs)
 
 
-def parse_known(
-    config_type: type[ConfigT], args: Sequence[str], *, prog: str, **kwargs: Any
-) -> tuple[ConfigT, list[str]]:
-    """Read the arguments that belong to a config, and return it with the remaining ones; otherwise as `parse`."""
-    found: Any = parse(config_type, args, prog=prog, return_unknown_args=True, **kwargs)
-    return found
-
-
 def _read(config_type: Any, args: Sequence[str], prog: str, default: Any, options: dict[str, Any]) -> Any:
     """Read arguments with the flags that `_named` leaves."""
     boxes = io.StringIO()
@@ -177,16 +169,7 @@ def _gpu_ids(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Pri
         except ValueError:
             raise RequestError(f"{' '.join(words)}: give indices such as 0 1, all, or None for the CPU") from None
 
-    def show(value: GpuIds) -> list[str]:
-        return [str(index) for index in value] if isinstance(value, tuple) else [str(value)]
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="INDEX [INDEX ...]|all|None",
-        instance_from_str=read,
-        is_instance=lambda value: value in ("all", "auto", None) or isinstance(value, tuple),
-        str_from_instance=show,
-    )
+    return _describe(read, "INDEX [INDEX ...]|all|None")
 
 
 @REGISTRY.primitive_rule
@@ -206,16 +189,7 @@ def _pairs(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Primi
             what = "a number, or pairs" if takes_number else "pairs"
             raise RequestError(f"{' '.join(words)}: give {what} of an expression and a {kind.__name__}") from None
 
-    def show(value: Any) -> list[str]:
-        return [str(word) for pair in value.items() for word in pair] if isinstance(value, dict) else [str(value)]
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs="*",
-        metavar=f"{'FLOAT|' if takes_number else ''}PATTERN {kind.__name__.upper()} [...]",
-        instance_from_str=read,
-        is_instance=lambda value: isinstance(value, dict) or (takes_number and isinstance(value, int | float)),
-        str_from_instance=show,
-    )
+    return _describe(read, f"{'FLOAT|' if takes_number else ''}PATTERN {kind.__name__.upper()} [...]")
 
 
 @REGISTRY.primitive_rule
@@ -229,33 +203,30 @@ def _resume(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Prim
             raise RequestError(f"{' '.join(words)}: give one run directory or URL, or none for the newest run")
         return words[0] if words else True
 
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="[RUN|URL|auto]",
-        instance_from_str=read,
-        is_instance=lambda value: value is None or value is True or isinstance(value, str),
-        str_from_instance=lambda value: [str(value)],
-    )
+    return _describe(read, "[RUN|URL|auto]")
 
 
 @REGISTRY.struct_rule
-def _flat_config(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
-    """Read the dataclasses of options: tyro keeps the line breaks of docstrings, and says a default of None twice."""
-    if info.type not in FLAT_CONFIGS:
+def _config(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
+    """Read a dataclass with the fields that flags name, and options: tyro keeps the line breaks of docstrings."""
+    is_flat, has_default = info.type in FLAT_CONFIGS, type(info.default) is info.type
+    if not is_flat and (_named is None or not dataclasses.is_dataclass(info.type) or not has_default):
         return None
-    default = info.default if isinstance(info.default, info.type) else info.type()
-    words, types = _read_docstrings(info.type), _find_types(info.type)
+    default: Any = info.default if has_default else info.type()
+    words, types = _read_docstrings(info.type) if _named is None else {}, _find_types(info.type)
     return tyro.constructors.StructConstructorSpec(
-        instantiate=partial(_replace, default),
+        instantiate=partial(_replace if is_flat else dataclasses.replace, default),
         fields=tuple(
             tyro.constructors.StructFieldSpec(
                 name=field.name,
-                type=_without_empty_default(types[field.name], getattr(default, field.name), words[field.name]),
+                type=_without_empty_default(types[field.name], getattr(default, field.name), words.get(field.name, "")),
                 default=getattr(default, field.name),
-                helptext=" ".join(words[field.name].split()),
+                helptext=" ".join(words.get(field.name, "").split()),
             )
             for field in dataclasses.fields(info.type)
-            if not (_hides_rare and field.metadata.get("rare")) and _is_named(field.name, types[field.name])
+            if field.init
+            and not (_hides_rare and field.metadata.get("rare"))
+            and _is_named(field.name, types[field.name])
         ),
     )
 
@@ -266,25 +237,6 @@ def _replace(default: Any, **given: Any) -> Any:
         if value == "" != getattr(default, name) and '""' not in _read_docstrings(type(default))[name]:
             raise RequestError(f"--{name.replace('_', '-')} '': is empty; give a value, or leave it out")
     return dataclasses.replace(default, **given)
-
-
-@REGISTRY.struct_rule
-def _named_fields(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.StructConstructorSpec | None:
-    """Leave out the fields of a dataclass that no flag names."""
-    if _named is None or not dataclasses.is_dataclass(info.type) or type(info.default) is not info.type:
-        return None
-    default: Any = info.default
-    types = _find_types(info.type)
-    return tyro.constructors.StructConstructorSpec(
-        instantiate=partial(_replace if info.type in FLAT_CONFIGS else dataclasses.replace, default),
-        fields=tuple(
-            tyro.constructors.StructFieldSpec(
-                name=field.name, type=types[field.name], default=getattr(default, field.name), helptext=""
-            )
-            for field in dataclasses.fields(info.type)
-            if field.init and _is_named(field.name, types[field.name])
-        ),
-    )
 
 
 def _is_named(name: str, kind: Any) -> bool:
@@ -428,11 +380,11 @@ def _add_keywords(kwargs: dict[str, Any], args: Sequence[str]) -> dict[str, Any]
                 found.get(name.removeprefix("no_"), found.get(name.partition(".")[0])), bool | dict
             )
         if is_read:
-            found[name] = _Word()
+            found[name] = _Word("VALUE")
     return found
 
 
-class _Word:
+class _Word(str):
     """In place of a keyword argument whose type the value of its flag says."""
 
 
@@ -449,12 +401,20 @@ def _keyword(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Pri
             return words[0]
         return value if isinstance(value, int | float | tuple | None) else words[0]
 
+    return _describe(read, "VALUE", nargs=1)
+
+
+def _describe(
+    read: Callable[[list[str]], Any], metavar: str, nargs: Any = "*"
+) -> tyro.constructors.PrimitiveConstructorSpec[Any]:
+    """Return how tyro reads words; of defaults of a wrong type, the check of terms says more."""
+
+    def show(value: Any) -> list[str]:
+        words = [word for pair in value.items() for word in pair] if isinstance(value, dict) else value
+        return [str(word) for word in words] if isinstance(words, list | tuple) else [str(words)]
+
     return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="VALUE",
-        instance_from_str=read,
-        is_instance=lambda _: True,
-        str_from_instance=lambda _: ["VALUE"],
+        nargs=nargs, metavar=metavar, instance_from_str=read, is_instance=lambda _: True, str_from_instance=show
     )
 
 
