@@ -480,7 +480,6 @@ def load_policy(
 
 
 def _is_trusted(run: Any, trust: bool) -> bool:
-    """Whether the user trusts a run, or has opened it as one to be trusted."""
     return trust or bool(getattr(run, "trust", False))
 
 

@@ -99,8 +99,6 @@ def _find_problems(agent: AgentConfig, library: str) -> Iterator[str]:
             yield f"--agent.obs-groups.{name}: is missing; name the groups that this network reads"
         if model.class_name != "MLPModel":
             yield f"{flag}.class-name {model.class_name}: {library} has MLPModel here; use --learner rsl_rl"
-        if model.activation not in ACTIVATIONS:
-            yield f"{flag}.activation {model.activation}: choose from {', '.join(ACTIVATIONS)}"
     distribution = agent.actor.distribution_cfg
     if distribution is not None and distribution.class_name != "GaussianDistribution":
         yield f"--agent.actor.distribution-cfg.class-name {distribution.class_name}: {library} has GaussianDistribution"

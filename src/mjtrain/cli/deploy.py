@@ -222,7 +222,6 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
 
 
 def _check(options: Options) -> None:
-    """Raise a RequestError for a number that cannot be meant."""
     refuse(find_option_problems(options))
     check_seed("--seed", options.seed)
     if options.robot != "mujoco":

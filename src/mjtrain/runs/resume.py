@@ -341,7 +341,6 @@ def find_kept_flags(found: FoundRun, run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_same_learner(config: TrainConfig, run_dir: Path) -> None:
-    """Raise a RequestError if the run that would be resumed was trained with another learner."""
     theirs = read_learner(run_dir).name
     if theirs != config.learner.name:
         raise RequestError(

@@ -38,18 +38,17 @@ _LOGS = "torchrunx"
 """Folder in a run directory for the logs of its ranks, which are the first that a start writes there."""
 
 
-class GivenLoader(_LOADER):
+class _GivenLoader(_LOADER):  # pyright: ignore[reportGeneralTypeIssues]
     """Reads what a user has written: a name is given once."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping; raises a yaml.YAMLError if it has a name twice."""
         names = [key.value for key, _ in node.value]
         if twice := next((name for name in names if isinstance(name, str) and names.count(name) > 1), None):
             raise yaml.YAMLError(f"{twice} is given twice{node.start_mark}")
         return super().construct_mapping(node, deep)
 
 
-class SettingsLoader(GivenLoader):
+class SettingsLoader(_GivenLoader):
     """Reads numbers as YAML 1.2 has them too, such as 1e-4."""
 
 
@@ -69,7 +68,7 @@ def parse_yaml(text: str | bytes, loader: Any = _LOADER) -> Any:
         raise yaml.YAMLError(str(error)) from error
 
 
-def read_given_yaml(path: Path, flag: str, loader: type[GivenLoader] = GivenLoader) -> Any:
+def read_given_yaml(path: Path, flag: str, loader: type[_GivenLoader] = _GivenLoader) -> Any:
     """Parse a file that a flag of a command names; a pipe will do. `flag` is the flag with its value, for errors."""
     try:
         return parse_yaml(path.read_bytes(), loader)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -234,9 +235,8 @@ def _check_run(request: TrainRequest) -> TrainRequest:
         drawing_environ("cpu", os.environ)  # raises if something is missing
     if run.resume is None:  # a run that is resumed has its own copy
         check_robot_file(config.env.robot)
-    problems = list(find_uneven_batches(config, plan.world_size))
-    if problems and is_resumed(config):
-        problems = []  # it continues with what it has
+    uneven = list(find_uneven_batches(config, plan.world_size))
+    problems = [] if uneven and is_resumed(config) else uneven  # it continues with what it has
     if run.profile is not None and run.max_iterations <= 2 * run.profile:
         steps = run.total_env_steps
         given = "--max-iterations is" if steps is None else f"--total-env-steps {steps} gives"
@@ -358,7 +358,9 @@ def _note_functions(config: TrainConfig) -> list[str]:
     """Say that a run needs functions that only this process has, and what follows from that."""
     functions = {path: func for path, func in collect_functions(config.env).items() if not is_importable(func)}
     if functions:
-        theirs = _find_task_functions(config.task)  # those of a task are there again when the task is loaded
+        theirs: dict[str, str] = {}
+        with suppress(RequestError):  # a task that was made in Python cannot be loaded, where others have theirs again
+            theirs = to_plain(collect_functions(load_task(config.task).env))
         functions = {path: func for path, func in functions.items() if to_plain(func) != theirs.get(path)}
     if not functions:
         return []
@@ -368,14 +370,6 @@ def _note_functions(config: TrainConfig) -> list[str]:
         f"env.{path} is {to_plain(func)}{more}, which other processes cannot import: only this process can play and "
         "export the run (functions at the top level of a module or of a task file can be imported everywhere)"
     ]
-
-
-def _find_task_functions(task: str) -> dict[str, str]:
-    """Return the names of a task's functions by their paths; empty for a task that was made in Python."""
-    try:
-        return to_plain(collect_functions(load_task(task).env))
-    except RequestError:
-        return {}
 
 
 def _note_num_envs(asked: TrainConfig, device: str) -> list[str]:

@@ -172,11 +172,6 @@ def _find_problems(config: TrainConfig, world_size: int, device: str) -> Iterato
     for name, model in (("actor", agent.actor), ("critic", agent.critic)):
         if model.activation not in ACTIVATIONS:
             yield f"--agent.{name}.activation {model.activation}: rl_games has {', '.join(ACTIVATIONS)}"
-    distribution = agent.actor.distribution_cfg
-    if distribution is None:
-        yield "--agent.actor.distribution-cfg None: PPO samples actions; give it a GaussianDistribution"
-    elif distribution.init_std <= 0.0:
-        yield f"--agent.actor.distribution-cfg.init-std {distribution.init_std:g}: must be above 0"
     samples, own = config.num_envs * agent.num_steps_per_env, config.learner.settings.get("config", {})
     if samples * world_size < 2 and own.get("normalize_advantage", True):
         yield (
