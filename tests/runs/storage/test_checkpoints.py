@@ -112,6 +112,18 @@ def test_the_robot_is_stored_and_comes_back(any_url: str, tmp_path: Path) -> Non
     assert not [path for path in there.rglob("*") if path.name.endswith(".partial")]
 
 
+def test_metrics_come_back_though_a_restart_was_recorded_before(any_url: str, tmp_path: Path) -> None:
+    """As on another machine after a restart, and on one whose disk is older than the storage."""
+    path, there = save(tmp_path / "run", 4), tmp_path / "there"
+    stored = ['{"iteration": 1}', '{"event": "restart", "iteration": 1}', '{"iteration": 2}', '{"iteration": 4}']
+    (path.parent / "metrics.jsonl").write_text("\n".join(stored) + "\n")
+    put(Storage(any_url), path)
+    there.mkdir()
+    (there / "metrics.jsonl").write_text("\n".join([*stored[:3], '{"iteration": 3}', '{"event": "end"}', '{"event']))
+    assert fetch_checkpoint(any_url, there) == (there / "model_4.pt", [])
+    assert (there / "metrics.jsonl").read_text().splitlines() == [*stored, '{"event": "end"}']
+
+
 def test_a_folder_that_cannot_be_made_costs_a_line_or_nothing(any_url: str, tmp_path: Path) -> None:
     path = save(tmp_path / "run", 2)
     (path.parent / "robot").mkdir()

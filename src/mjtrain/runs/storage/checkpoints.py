@@ -11,6 +11,7 @@ import time
 from dataclasses import asdict, dataclass
 from io import BufferedReader
 from pathlib import Path
+from typing import IO
 
 from mjtrain.runs.checkpoint import (
     BEST_FILE,
@@ -23,8 +24,8 @@ from mjtrain.runs.checkpoint import (
     write_best,
 )
 from mjtrain.runs.storage.store import ConflictError, Storage, StorageError, Version, local_folder
-from mjtrain.runtime.event_log import METRICS_FILE
-from mjtrain.runtime.files import replacing
+from mjtrain.runtime.event_log import METRICS_FILE, parse_line
+from mjtrain.runtime.files import read_regular, replacing
 from mjtrain.runtime.machine import is_writable
 
 LATEST, OWNER = "latest.json", "run.json"
@@ -301,7 +302,8 @@ def _is_missing(path: Path) -> bool:
 def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
     """Download the newest valid checkpoint below a URL, the best one, and the params, robot and metrics of its run.
 
-    Params, robots and metrics that the run directory already has are kept.
+    Params and robots that the run directory already has are kept. Of its metrics only events are, after those that are
+    stored: a restart is recorded before anything is fetched.
 
     Returns:
         The file, or None if no checkpoint is valid; and a line for each problem found.
@@ -376,14 +378,25 @@ def _fetch_files(storage: Storage, objects: dict[str, int], run_dir: Path) -> li
     problems = []
     for name, size in objects.items():
         path, is_robot = run_dir / name, name.startswith("robot/")
-        is_kept = is_robot or name == METRICS_FILE or Path(name).parent == Path("params")
-        if is_kept and os.path.normpath(name) == name and not path.exists():
+        is_kept = is_robot or Path(name).parent == Path("params")
+        if name == METRICS_FILE or (is_kept and os.path.normpath(name) == name and not path.exists()):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with replacing(path) as file:
                     storage.download(name, size, file)
+                    if name == METRICS_FILE:
+                        _add_events(file, path)
             except FileNotFoundError:
                 pass  # another writer deleted it
             except OSError as error:
                 problems += [f"{path}: cannot be written ({error.strerror})"] if is_robot else []
     return problems
+
+
+def _add_events(file: IO[bytes], earlier: Path) -> None:
+    """Add to metrics the events of an earlier file that they lack."""
+    file.seek(0)
+    known = set(file)
+    for line in read_regular(earlier).splitlines(keepends=True) if earlier.exists() else ():
+        if line not in known and "event" in (parse_line(line) or ()):
+            file.write(line)
