@@ -31,6 +31,7 @@ from mjtrain.runs.run_dir import (
     experiment_dir,
     make_run_dir,
     name_run_dir,
+    naming_unwritable,
     parse_yaml,
     read_given_yaml,
     read_learner,
@@ -40,7 +41,7 @@ from mjtrain.runs.run_dir import (
 )
 from mjtrain.runs.storage.checkpoints import fetch_checkpoint, find_stored_iteration
 from mjtrain.runs.storage.store import Storage, StorageError, StorageRefusedError, check_url, is_url, local_folder
-from mjtrain.runtime.errors import RequestError, count
+from mjtrain.runtime.errors import OutsideError, RequestError, count
 from mjtrain.runtime.machine import is_writable, nearest_existing
 from mjtrain.runtime.standard_streams import write_to_stderr
 
@@ -253,7 +254,10 @@ def _is_of_run(stored: dict[str, Any], run_dir: Path) -> bool:
 
 def _download(config: TrainConfig, url: str) -> FoundRun:
     found = _make(config)
-    with removing_on_refusal(found.run_dir, found.made, started="", errors=(RequestError, StorageError)):
+    with (
+        removing_on_refusal(found.run_dir, found.made, started="", errors=(RequestError, OutsideError)),
+        naming_unwritable(found.run_dir),
+    ):
         checkpoint, lines = fetch_checkpoint(url, found.run_dir)
         if checkpoint is None:
             raise RequestError(f"--resume {url}: {'; '.join(lines) or 'no checkpoint found'}")

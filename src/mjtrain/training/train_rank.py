@@ -184,7 +184,8 @@ def _find_checkpoint(config: TrainConfig, context: RankContext, run: TrainingRun
             owner = read_owner(Storage(url))[0] if path is not None and context.restarts > 0 else None
             if owner is not None and owner.run != run.run_dir.name:
                 continue  # another run has taken the URL since
-            fetched, problems = fetch_checkpoint(url, run.run_dir)
+            with naming_unwritable(run.run_dir):
+                fetched, problems = fetch_checkpoint(url, run.run_dir)
         except StorageError as error:
             if path is None:
                 raise

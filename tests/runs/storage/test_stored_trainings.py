@@ -22,8 +22,9 @@ from mjtrain.runs.run_dir import load_params, save_params
 from mjtrain.runs.storage.checkpoints import fetch_checkpoint, find_stored_iteration, object_name
 from mjtrain.runs.storage.store import Storage, StorageError
 from mjtrain.runs.training_run import TrainingRun
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.training.train_rank import train_rank
+from support.frozen import full_disk
 from support.machine import free_port, patience
 from support.storage import Proxy, Training
 
@@ -171,6 +172,24 @@ def test_a_rank_0_that_comes_back_to_an_old_disk_goes_on_with_the_newer_checkpoi
         mjtrain.launch(come_back, launch=ONE)
         rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
         assert [row["iteration"] for row in rows if "event" not in row] == iterations
+
+
+def test_a_disk_without_room_for_what_is_fetched_is_named_and_left_as_it_was(tmp_path: Path) -> None:
+    """Also by a rank on another machine."""
+    url, there = f"file://{tmp_path}/store", tmp_path / "there"
+    train(tmp_path / "home", 1, checkpoint_url=url)
+    there.mkdir()
+    for resume in (url, "auto"):
+        with (
+            full_disk(room=20_000),  # a checkpoint has more
+            pytest.raises(OutsideError, match=rf"^{there}/\S*: cannot be written \(File too large\)$"),
+        ):
+            train(there, 2, resume=resume, checkpoint_url=url)
+        assert list(there.iterdir()) == []
+    config = make_train_config("Cartpole-Balance", num_envs=4, max_iterations=2, checkpoint_url=url, logger="none")
+    run = TrainingRun(run_dir=there)
+    with full_disk(room=20_000), pytest.raises(RuntimeError, match=rf"{there}: cannot be written \(File too large\)"):
+        mjtrain.launch(lambda context: train_rank(replace(context, restarts=1), config, run), launch=ONE)
 
 
 def test_a_host_of_rank_0_that_lacks_the_resumed_run_is_named(tmp_path: Path) -> None:
