@@ -132,8 +132,9 @@ def check_destination(destination: str) -> None:
     elif scheme:
         url = check_url("push", destination)
         if scheme != "file":
+            storage = Storage(url)
             with contextlib.suppress(StorageRefusedError):  # who may write may not be allowed to read
-                Storage(url).size(MANIFEST)  # raises if the storage cannot be reached
+                storage.size(MANIFEST)  # raises if the storage cannot be reached
     elif destination.endswith(".zip") and Path(destination).exists():
         raise RequestError(f"{destination}: exists; give a new file")
     else:

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from mjtrain.api import make_train_config
 from mjtrain.cli.train import main
+from mjtrain.runs.bundle_places import check_destination
+from mjtrain.runs.resume import find_or_make_run
 from mjtrain.runs.storage.checkpoints import find_stored_iteration
 from mjtrain.runs.storage.store import Storage, StorageError, check_url, s3_options, scrub
-from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.errors import OutsideError, RequestError
 from support.machine import free_port
 from support.storage import Proxy
 
@@ -64,6 +67,32 @@ def test_messages_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scrub(message, {"secret_access_key": "fromthefile"}) == "PUT failed: *** not ***, ***"
 
 
+@pytest.mark.parametrize(
+    ("url", "variable", "value", "reason"),
+    [
+        ("s3://bucket/one", "AWS_ENDPOINT_URL", "localhost:9000", "URL 'localhost:9000': is not an address"),
+        ("s3://bucket/one", "AWS_ENDPOINT_URL_S3", "http://me:hush@host:99999", "'host:99999': is not an address"),
+        ("s3://bucket/one", "AWS_ENDPOINT", "http://host:9000\n", r"9000.n': is not an address"),
+        ("s3://bucket//one", "AWS_REGION", "us-east-1", "empty path segment"),
+        ("az://container/x", "AZURE_STORAGE_ACCOUNT_KEY", "quiet-quiet", "Account must be specified"),
+        ("gs://bucket/x", "GOOGLE_APPLICATION_CREDENTIALS", "/no/such.json", "/no/such.json: No such file"),
+    ],
+)
+def test_settings_that_can_never_work_are_refused(
+    url: str, variable: str, value: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is trained, as no upload would succeed."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(variable, value)
+    config = make_train_config("Cartpole-Balance", log_root=str(tmp_path), checkpoint_url=url)
+    with pytest.raises(RequestError, match=rf"^--checkpoint-url {url}: .*{reason}") as caught:
+        find_or_make_run(config)
+    assert "hush" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OutsideError, match=reason):
+        check_destination(url)
+
+
 def test_a_storage_that_does_not_answer_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,5 +130,3 @@ def test_what_is_wrong_with_a_storage_is_one_line_without_secrets(url: str, netw
     with pytest.raises(StorageError) as caught:
         find_stored_iteration(url)
     assert "\n" not in str(caught.value)
-    with pytest.raises(StorageError, match="Account must be specified"):
-        find_stored_iteration("az://container/x")

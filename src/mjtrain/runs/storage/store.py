@@ -23,7 +23,12 @@ _SETTINGS = {
     "endpoint_url": "endpoint",
 }
 _KEYS = ("access_key_id", "secret_access_key", "session_token")
-_SECRET_NAME = re.compile(r"secret|token|password|credential|(^|_)(key|sas|access_key)(_|$)", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"^(?!.*(_FILE|APPLICATION_CREDENTIALS)$).*(secret|token|password|credential|(^|_)(key|sas|access_key)(_|$))",
+    re.IGNORECASE,
+)
+"""Variables that have a secret, and not the path of a file with one."""
+
 _FROM_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -98,7 +103,7 @@ class StorageError(OutsideError):
 
 
 class StorageRefusedError(StorageError):
-    """The storage refuses, as it will again: no such bucket, no permission, wrong credentials, another region."""
+    """The storage refuses, as it will again: no such bucket, no permission, wrong credentials or settings."""
 
 
 class ConflictError(StorageError):
@@ -150,12 +155,25 @@ def local_folder(url: str) -> Path | None:
     return Path(unquote(urlsplit(url).path)) if urlsplit(url).scheme == "file" else None
 
 
+def _is_plain_http(endpoint: str | None) -> bool:
+    """Whether an endpoint of S3 is one of http://; what is not an address would make obstore panic, and is refused."""
+    if not endpoint:
+        return False
+    with contextlib.suppress(ValueError):  # of the port
+        parts = urlsplit(endpoint)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not re.search(r"\s", endpoint):
+            return parts.scheme == "http"
+    shown = endpoint.rpartition("@")[2]
+    raise StorageRefusedError(f"AWS_ENDPOINT_URL {shown!r}: is not an address; give one such as https://host:9000")
+
+
 class Storage:
     """What is stored below a URL. Every method raises StorageError where the storage fails."""
 
     def __init__(self, url: str) -> None:
         """Prepare the client. Nothing is sent."""
         from obstore import store
+        from obstore.exceptions import BaseError
 
         self.url = url
         self._folder = local_folder(url)
@@ -163,14 +181,17 @@ class Storage:
         settings: dict[str, Any] = {"client_options": _CLIENT, "retry_config": _RETRIES}
         if url.startswith("s3://"):
             self._options = s3_options(os.environ, Path.home())
-            plain_http = self._options.get("endpoint", "").startswith("http://")  # only if the user asks for it
+            plain_http = _is_plain_http(self._options.get("endpoint"))  # only if the user asks for it
             settings |= {"config": self._options, "client_options": {**_CLIENT, "allow_http": plain_http}}
 
         def make() -> Any:
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 return store.LocalStore(self._folder)
-            return store.from_url(url, **settings)
+            try:
+                return store.from_url(url, **settings)
+            except (BaseError, OSError, ValueError) as error:  # nothing is sent, so this is as wrong the next time
+                raise StorageRefusedError(scrub(str(error), self._options)) from None
 
         self._store = self._attempt(make)
 
