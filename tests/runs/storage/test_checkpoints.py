@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mjtrain.runs.checkpoint import (
+    WANDB_ID_FILE,
     BestCheckpoint,
     checkpoint_path,
     load_checkpoint,
@@ -122,6 +123,18 @@ def test_metrics_come_back_though_a_restart_was_recorded_before(any_url: str, tm
     (there / "metrics.jsonl").write_text("\n".join([*stored[:3], '{"iteration": 3}', '{"event": "end"}', '{"event']))
     assert fetch_checkpoint(any_url, there) == (there / "model_4.pt", [])
     assert (there / "metrics.jsonl").read_text().splitlines() == [*stored, '{"event": "end"}']
+
+
+def test_which_run_of_wandb_continues_is_stored_and_comes_back(any_url: str, tmp_path: Path) -> None:
+    storage, record = Storage(any_url), tmp_path / "run" / WANDB_ID_FILE
+    path = save(tmp_path / "run", 2)
+    record.mkdir()
+    put(storage, path)
+    record.rmdir()
+    record.write_text("r1")
+    put(storage, save(tmp_path / "run", 4))
+    assert fetch(any_url, tmp_path / "there") == (4, [])
+    assert (tmp_path / "there" / WANDB_ID_FILE).read_text() == "r1"
 
 
 def test_a_folder_that_cannot_be_made_costs_a_line_or_nothing(any_url: str, tmp_path: Path) -> None:

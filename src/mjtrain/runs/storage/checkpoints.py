@@ -15,6 +15,7 @@ from typing import IO
 
 from mjtrain.runs.checkpoint import (
     BEST_FILE,
+    WANDB_ID_FILE,
     BestCheckpoint,
     checkpoint_iteration,
     checkpoint_path,
@@ -115,8 +116,8 @@ def publish(storage: Storage, path: Path, file: BufferedReader, *, keep: int | N
     """Store a checkpoint, and have latest.json name it once it is complete.
 
     Args:
-        path: The checkpoint; the params, the metrics and the robot of its run directory go with it, and which
-            checkpoint is the best, if that is stored.
+        path: The checkpoint; the params, the metrics, the robot and W&B's id of its run directory go with it, and
+            which checkpoint is the best, if that is stored.
         keep: How many iterations stay in the storage, the newest and the best; None keeps all.
 
     Raises:
@@ -131,8 +132,9 @@ def publish(storage: Storage, path: Path, file: BufferedReader, *, keep: int | N
         return
     storage.upload(name, file)  # even if it does not become the latest: the newer one may turn out to be damaged
     _refuse_newer(storage, theirs, iteration)
-    for params in sorted((path.parent / "params").glob("*.yaml")):
-        storage.upload(f"params/{params.name}", io.BytesIO(params.read_bytes()))
+    for record in (*sorted((path.parent / "params").glob("*.yaml")), path.parent / WANDB_ID_FILE):
+        if record.is_file():
+            storage.upload(record.relative_to(path.parent).as_posix(), io.BytesIO(record.read_bytes()))
     _upload_robot(storage, path.parent)
     _upload_metrics(storage, path.parent)
     _record_best(storage, path.parent)
@@ -378,7 +380,7 @@ def _fetch_files(storage: Storage, objects: dict[str, int], run_dir: Path) -> li
     problems = []
     for name, size in objects.items():
         path, is_robot = run_dir / name, name.startswith("robot/")
-        is_kept = is_robot or Path(name).parent == Path("params")
+        is_kept = is_robot or name == WANDB_ID_FILE or Path(name).parent == Path("params")
         if name == METRICS_FILE or (is_kept and os.path.normpath(name) == name and not path.exists()):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.config import RunConfig
+from mjtrain.runs.checkpoint import WANDB_ID_FILE
 from mjtrain.runs.run_dir import load_params
 from mjtrain.runs.wandb_artifact import call_within, has_credentials, kill_process
 from mjtrain.runtime.files import read_regular, write_whole
 from mjtrain.runtime.machine import is_writable
 from mjtrain.sim.drawing.video import Video
 from mjtrain.training.reporting.writer import Writer, WriterError, guard, scalars
-
-ID_FILE = "wandb_run_id"
-"""File in the run directory with the id of the W&B run."""
 
 _NOT_IN_IDS = ":;,#?/'"
 """Characters that W&B refuses in an id."""
@@ -65,9 +63,9 @@ class WandbWriter(Writer):
             warn(f"W&B cannot be reached ({error}); recording offline, for wandb sync later")
             self._run = _begin(run_dir, config, "offline", apart=apart)
         try:
-            write_whole(run_dir / ID_FILE, self._run.id)
+            write_whole(run_dir / WANDB_ID_FILE, self._run.id)
         except OSError as error:
-            warn(f"{ID_FILE} cannot be written ({error.strerror}); a resumed run begins another W&B run")
+            warn(f"{WANDB_ID_FILE} cannot be written ({error.strerror}); a resumed run begins another W&B run")
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Log the scalars."""
@@ -148,7 +146,7 @@ def _choose_cache(run_dir: Path) -> None:
 def _read_id(run_dir: Path) -> str | None:
     """Return the W&B run that a run has begun; None if it has not, or its file is damaged."""
     try:
-        run_id = read_regular(run_dir / ID_FILE).decode().strip()
+        run_id = read_regular(run_dir / WANDB_ID_FILE).decode().strip()
     except (OSError, UnicodeDecodeError):
         return None
     return run_id if run_id and run_id.isprintable() and not set(run_id) & set(_NOT_IN_IDS) else None
