@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from mjtrain.runs.bundle import (
     MANIFEST,
@@ -201,7 +201,7 @@ def read_file(url: str, size: int) -> bytes:
         return _download(url, size)
     folder, _, name = url.rpartition("/")
     try:
-        return _make_reader(folder)(name, size)
+        return _make_reader(folder)(unquote(name), size)
     except StorageError as error:
         raise type(error)(f"{url}: {error}") from error
 
