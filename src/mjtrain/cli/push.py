@@ -58,8 +58,7 @@ def _write(place: str, options: Options, folder: Path) -> None:
     from mjtrain.evaluation.export.export_policy import check_run, find_run_to_export, write_bundle
     from mjtrain.launcher import launch
 
-    for name in ("episodes", "observations"):
-        least = int(name == "observations")
+    for name, least in (("episodes", 0), ("observations", 1)):
         if getattr(options, name) < least:
             raise RequestError(f"--{name} {getattr(options, name)}: must be at least {least}")
     run = find_run_to_export(place, options.checkpoint, options.log_root, trust=options.trust_run)

@@ -99,19 +99,15 @@ def push_bundle(folder: Path, destination: str) -> None:
         for name in names:
             with (folder / name).open("rb") as file:
                 storage.upload(name, file)
+    elif (place := Path(destination)).name.endswith(".zip"):
+        with saying_where("push", destination):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(place) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name in names:
+                    archive.write(folder / name, name)
     else:
         with saying_where("push", destination):
-            _write_local(folder, names, Path(destination))
-
-
-def _write_local(folder: Path, names: Sequence[str], place: Path) -> None:
-    if not place.name.endswith(".zip"):
-        _copy(folder, names, place)
-        return
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(place) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in names:
-            archive.write(folder / name, name)
+            _copy(folder, names, place)
 
 
 def _copy(source: Path, names: Sequence[str], folder: Path) -> None:

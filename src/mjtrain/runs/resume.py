@@ -208,10 +208,7 @@ def _make(config: TrainConfig, *notices: str) -> FoundRun:
 
 
 def _check_vacant(config: TrainConfig, run_dir: Path | None = None) -> list[str]:
-    """Refuse a --checkpoint-url where a run is, other than the one in `run_dir` if that is resumed.
-
-    A storage that cannot be reached now may be reached later.
-    """
+    """Refuse a --checkpoint-url where a run is, other than the one in `run_dir` if that is resumed."""
     url = config.run.checkpoint_url
     if url is None:
         return []

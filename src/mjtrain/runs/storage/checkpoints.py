@@ -17,6 +17,7 @@ from mjtrain.runs.checkpoint import (
     BEST_FILE,
     WANDB_ID_FILE,
     BestCheckpoint,
+    CheckpointError,
     checkpoint_iteration,
     checkpoint_path,
     has_valid_checksum,
@@ -136,7 +137,9 @@ def publish(storage: Storage, path: Path, file: BufferedReader, *, keep: int | N
         if record.is_file():
             storage.upload(record.relative_to(path.parent).as_posix(), io.BytesIO(record.read_bytes()))
     _upload_robot(storage, path.parent)
-    _upload_metrics(storage, path.parent)
+    with contextlib.suppress(FileNotFoundError):
+        metrics = (path.parent / METRICS_FILE).read_bytes()
+        storage.upload(METRICS_FILE, io.BytesIO(metrics[: metrics.rfind(b"\n") + 1]))  # the last line may be torn
     _record_best(storage, path.parent)
     latest = Latest(
         iteration=iteration,
@@ -182,13 +185,6 @@ def _record_best(storage: Storage, run_dir: Path) -> None:
     best = read_best(run_dir)
     if best is not None and any(object_iteration(name) == best.iteration for name in storage.list_objects()):
         storage.upload(BEST_FILE, io.BytesIO(best.to_json()))
-
-
-def _upload_metrics(storage: Storage, run_dir: Path) -> None:
-    """Store the metrics so far, without a line that is being written."""
-    with contextlib.suppress(FileNotFoundError):
-        metrics = (run_dir / METRICS_FILE).read_bytes()
-        storage.upload(METRICS_FILE, io.BytesIO(metrics[: metrics.rfind(b"\n") + 1]))
 
 
 def _upload_robot(storage: Storage, run_dir: Path) -> None:
@@ -345,18 +341,14 @@ def _download(storage: Storage, name: str, size: int, path: Path) -> str | None:
         with replacing(path) as file:
             sha256 = storage.download(name, size, file)
             if name != object_name(checkpoint_iteration(path), sha256):
-                raise _OtherContentError(f"its SHA-256 is {sha256[:16]}…, which is not the one in its name")
+                raise CheckpointError(f"its SHA-256 is {sha256[:16]}…, which is not the one in its name")
             if not has_valid_checksum(file):
-                raise _OtherContentError("it is not a complete checkpoint")
+                raise CheckpointError("it is not a complete checkpoint")
     except FileNotFoundError:
         return "it was deleted during the download"
-    except _OtherContentError as error:
+    except CheckpointError as error:
         return str(error)
     return None
-
-
-class _OtherContentError(Exception):
-    """An object is not what its name says."""
 
 
 def _fetch_best(storage: Storage, names: list[str], objects: dict[str, int], run_dir: Path) -> list[str]:

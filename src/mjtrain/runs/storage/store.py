@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -209,14 +209,15 @@ class Storage:
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         def put() -> None:
-            with self._lock():
-                if self._folder is not None and version is not None:  # a file system has no conditional writes
-                    now = self.read(name)
-                    if now is None or now[1] != version:
-                        raise ConflictError(f"{self.url}/{name} was changed by another writer")
-                    self._store.put(name, content)
-                else:
-                    self._store.put(name, content, mode="create" if version is None else version)
+            if self._folder is None:
+                self._store.put(name, content, mode="create" if version is None else version)
+                return
+            with (self._folder / ".lock").open("w") as file:  # a file system has no conditional writes
+                fcntl.flock(file, fcntl.LOCK_EX)
+                now = self.read(name)
+                if (now and now[1]) != version:
+                    raise ConflictError(f"{self.url}/{name} was changed by another writer")
+                self._store.put(name, content)
 
         try:
             self._attempt(put)
@@ -224,16 +225,6 @@ class Storage:
             raise ConflictError(f"{self.url}/{name} was changed by another writer") from None
         except FileNotFoundError as error:
             raise StorageError(str(error)) from None
-
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Be the only writer, on a file system."""
-        if self._folder is None:
-            yield
-            return
-        with (self._folder / ".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
     def upload(self, name: str, file: IO[bytes]) -> None:
         """Store a file's content; the object becomes visible when it is complete."""
