@@ -384,10 +384,7 @@ def _hub_errors(place: str) -> Iterator[None]:
 
 
 def _check_hub(place: str) -> None:
-    """Raise an error if nothing can be pushed there: without a token, or with one that the Hub refuses.
-
-    The Hub answers this question only a few times in a while; then the push itself shows whether it may.
-    """
+    """Raise an error without a token, or with one that the Hub refuses, which it says only a few times in a while."""
     _split_hub(place)
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import HfHubHTTPError

@@ -238,10 +238,7 @@ def _read_stored_launch(url: str) -> dict[str, Any]:
 
 
 def _is_of_run(stored: dict[str, Any], run_dir: Path) -> bool:
-    """Whether a params/launch.yaml that was stored is of a run here or of a copy: they have a start in common.
-
-    Without times, as of early versions, or where a first upload was interrupted, the tasks must be the same.
-    """
+    """Whether a stored params/launch.yaml and a run have a start in common; without times, as once, the same task."""
     theirs, ours = (read_starts(records, "begun", "started") for records in ([stored], list_records(run_dir)))
     if theirs and ours:
         return not set(theirs).isdisjoint(ours)
@@ -299,10 +296,7 @@ def _find_own(config: TrainConfig) -> FoundRun:
 
 
 def _find_own_checkpoint(config: TrainConfig) -> Path | None:
-    """Find the newest valid checkpoint of the runs that commands with this URL and run name have started here.
-
-    One of the config's learner counts before newer ones of others, which are refused by what resumes them.
-    """
+    """Find the newest valid checkpoint that commands with this URL and run name saved here, first of this learner."""
     search, of_others = RunSearch.for_training(config), None
     for run_dir in find_runs(search):
         if run_dir.parent != search.folder:

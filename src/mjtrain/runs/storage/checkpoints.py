@@ -365,10 +365,7 @@ def _fetch_best(storage: Storage, names: list[str], objects: dict[str, int], run
 
 
 def _fetch_files(storage: Storage, objects: dict[str, int], run_dir: Path) -> list[str]:
-    """Download params, robot and metrics; a line for what cannot be written of the robot, whose file may not be here.
-
-    The others are useful but not needed.
-    """
+    """Download params, robot, metrics and W&B's id; a line for what is not written of the robot, which is needed."""
     problems = []
     for name, size in objects.items():
         path, is_robot = run_dir / name, name.startswith("robot/")
