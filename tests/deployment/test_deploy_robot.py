@@ -831,6 +831,16 @@ def test_the_tilt_of_tools_and_objects_is_not_that_of_the_base() -> None:
     )
 
 
+def test_the_tilt_is_that_of_the_free_joint_where_the_robot_reports_no_sensor_of_up() -> None:
+    up = {"type": "framezaxis", "object": "world", "reference": "imu", "on_base": True}
+    guard = Guard({**METADATA, "sensors": {"up": up}, "base": "root"}, Limits())
+    fallen, level = np.array([0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]), {"up": np.array([0.0, 0.0, 1.0])}
+    cause = guard.find_exceeded(Readings(positions={"root": fallen}), 0.0, 0)
+    assert cause == "the base is tilted by 3.14 rad (--max-tilt 1)"
+    assert guard.find_exceeded(Readings(positions={"root": fallen}, sensors=level), 0.0, 0) is None, "up decides"
+    assert guard.find_exceeded(Readings(positions={"root": fallen[:3]}), 0.0, 0) is None, "its place alone"
+
+
 @pytest.mark.parametrize(
     ("angle", "is_within"), [(0.0, True), (0.55, True), (-0.55, True), (0.65, False), (-0.65, False)]
 )

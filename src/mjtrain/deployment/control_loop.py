@@ -74,8 +74,7 @@ class Guard:
             for name, entry in metadata.get("joints", {}).items()
             if name in driven and entry.get("range") is not None
         }
-        self._up = _find_up(metadata)
-        self._base = None if self._up else find_base(metadata)
+        self._up, self._base = _find_up(metadata), find_base(metadata)
 
     def find_exceeded(self, readings: Readings, age_s: float, missed: int) -> str | None:
         """Name the limit that the newest readings, their age or the missed periods exceed; None if all is well."""
@@ -86,9 +85,10 @@ class Guard:
             return f"readings are stale: the newest is {age_s:.3g} s old (--stale-s {limits.stale_s:g})"
         if missed > limits.late_ticks:
             return f"ticks are late: {missed} control periods were missed in a row (--late-ticks {limits.late_ticks})"
-        for measured, name, width in ((readings.sensors, self._up, 3), (readings.positions, self._base, 7)):
-            if name is not None and name in measured and len(measured[name]) != width:
-                return f"the robot reports {count(len(measured[name]), 'number')} of {name} instead of {width}"
+        of_up, of_base = (readings.sensors, self._up, 3), (readings.positions, self._base, 7)
+        measured, name, width = of_up if self._up is not None else of_base
+        if name in measured and len(measured[name]) != width:
+            return f"the robot reports {count(len(measured[name]), 'number')} of {name} instead of {width}"
         tilt = self.tilt(readings)
         if tilt is not None and tilt > limits.tilt:
             return f"the base is tilted by {tilt:.3g} rad (--max-tilt {limits.tilt:g})"
@@ -102,10 +102,10 @@ class Guard:
 
     def tilt(self, readings: Readings) -> float | None:
         """Return the angle between the up of the base and the world's, in rad; None where no reading shows it."""
-        if self._up is not None and len(readings.sensors.get(self._up, ())) == 3:
-            cosine = readings.sensors[self._up][2]
-        elif self._base is not None and len(readings.positions.get(self._base, ())) == 7:
-            cosine = matrix(readings.positions[self._base][3:])[2, 2]
+        if len(up := readings.sensors.get(self._up or "", ())) == 3:
+            cosine = up[2]
+        elif len(pose := readings.positions.get(self._base or "", ())) == 7:  # a robot need not report a sensor of up
+            cosine = matrix(pose[3:])[2, 2]
         else:
             return None
         return float(np.arccos(np.clip(cosine, -1.0, 1.0)))
