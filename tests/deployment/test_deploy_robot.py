@@ -258,6 +258,7 @@ class PlayedRobot:
         self.port: int = self._socket.getsockname()[1]
         self.told: list[Any] = []
         self.position, self.up, self.damped_by = 0.0, 1.0, ""
+        self.velocities = {"knee": np.zeros(1)}
         threading.Thread(target=self._answer, daemon=True).start()
 
     def _answer(self) -> None:
@@ -270,7 +271,7 @@ class PlayedRobot:
                 sequence=sequence,
                 time_s=time.monotonic(),
                 positions={"knee": np.array([self.position])},
-                velocities={"knee": np.zeros(1)},
+                velocities=self.velocities,
                 sensors={"up": np.array([0.0, 0.0, self.up])},
                 damped_by=self.damped_by,
             )
@@ -306,6 +307,7 @@ def test_a_robot_over_udp_is_led_through_the_states(tmp_path: Path) -> None:
         ({"up": 0.1}, "--max-tilt"),
         ({"position": 1.2}, "--position-margin"),
         ({"damped_by": "hot motor"}, "damped itself: hot motor"),
+        ({"velocities": {}}, "the robot does not report the velocity of joint knee"),
     ],
 )
 def test_limits_stop_the_robot(change: dict[str, Any], cause: str, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ class Controller:
         """Run all states and return the cause of the end. Whatever happens, the robot is damped then.
 
         Raises:
-            RequestError: The robot does not report what the policy reads.
+            RequestError: The first readings lack what the policy reads.
             OutsideError: No readings arrive, or the robot stays damped by itself.
         """
         gc.collect()
@@ -234,7 +234,10 @@ class Controller:
             if cause is None and state == "standing":
                 drives = self._actuation.stand(start, min(1.0, (due - begin) / (0.75 * seconds)))
             elif cause is None and state == "policy":
-                action, row = self._act(readings, action, tick - 1, periods)
+                try:
+                    action, row = self._act(readings, action, tick - 1, periods)
+                except RequestError as error:  # a reading that the first ones had is missing
+                    cause = str(error)
                 if not np.isfinite(action).all():
                     cause, row = "the output of the policy is not finite", {}
                 drives = self._actuation.drives()
