@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -288,6 +289,25 @@ def test_a_built_in_controller_that_keeps_the_motors_is_asked_again_and_then_lef
     assert done.returncode == 2
     assert "does not release the motors (mode normal, code 7004 for the last request)" in done.stderr
     assert list(rows) == []
+
+
+@needs_sdk
+@pytest.mark.process
+def test_a_robot_whose_start_is_interrupted_keeps_its_built_in_controller(tmp_path: Path) -> None:
+    metadata = describe("unitree-go2", seen=False)
+    make_constant_policy(tmp_path / "policy.onnx", metadata, [0.0] * len(metadata["actions"]))
+    before = signal.getsignal(signal.SIGTERM)
+
+    def interrupt() -> None:
+        wait_until(lambda: signal.getsignal(signal.SIGTERM) != before, "a command that hears signals")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with played("unitree-go2", "--deny", "2") as rows:
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(SystemExit) as end:
+            main([str(tmp_path), "--robot", "unitree-go2", "--address", f"lo:{DOMAIN}", *GENEROUS])
+    assert end.value.code == 128 + signal.SIGINT
+    assert list(rows) == [], "its motors still have it"
 
 
 @needs_sdk

@@ -179,7 +179,7 @@ def _deploy(options: Options, policy: Any, commands: Any, process: Any, log: Any
                 handlers[number] = signal.signal(number, stop)
         if isinstance(robot, UnitreeRobot):
             make_observer(policy.metadata, robot.read(), commands.current)  # while the robot still balances itself
-            robot.take_motors()
+            robot.take_motors(stopped)
         cause = controller.run()
     if cause not in (COMPLETED, STOPPED) and process is not None and (end := process.find_end()) is not None:
         cause = f"{end}; {cause}"

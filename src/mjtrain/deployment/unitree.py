@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -95,8 +96,12 @@ class UnitreeRobot:
         self._publisher: Any = ChannelPublisher("rt/lowcmd", types.LowCmd_)
         self._publisher.Init()
 
-    def take_motors(self) -> None:
-        """Ask the built-in controller for the motors, which brake from then on. It may take 10 s."""
+    def take_motors(self, stopped: Sequence[int] = ()) -> None:
+        """Ask the built-in controller for the motors, which brake from then on. It may take 10 s.
+
+        Args:
+            stopped: Signals that have arrived. After the first one it asks no more, and takes no motors.
+        """
         from unitree_sdk2py.comm.motion_switcher.motion_switcher_client import MotionSwitcherClient  # pyright: ignore[reportMissingImports]
 
         switcher: Any = MotionSwitcherClient()
@@ -104,6 +109,8 @@ class UnitreeRobot:
         switcher.SetTimeout(FIRST_STATE_S)
         switcher.Init()
         for poll in range(RELEASES * POLLS):
+            if stopped:
+                return
             code, mode = switcher.CheckMode()
             if code:
                 raise RequestError(f"{self._flags}: the robot's motion switcher does not answer (code {code})")
