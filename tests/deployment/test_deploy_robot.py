@@ -740,6 +740,12 @@ def test_a_policy_that_tracks_a_motion_needs_no_command() -> None:
         Commands(metadata, (1.0,))
 
 
+@pytest.mark.parametrize("values", [(), (3.0, 0.0)])
+def test_commands_of_a_shipped_policy_that_tracks_a_motion(values: tuple[float, ...]) -> None:
+    metadata = json.loads((mjtrain_policies.FOLDER / "Quadruped-Track" / "policy.json").read_text())
+    assert Commands(metadata, values).current["motion"].tolist() == [*(values or (0.0, 0.0))]
+
+
 def test_a_commanded_quaternion_is_made_one_of_length_1() -> None:
     columns = ["x, m, world", *(f"{axis} of the quaternion, world" for axis in "wxyz")]
     term = _term("command", 2, {"command": "pose"})
