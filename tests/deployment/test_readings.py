@@ -326,6 +326,19 @@ def test_a_reader_of_the_keys_of_others_builds_the_observation(task: str) -> Non
         np.testing.assert_allclose(FieldReader(keys).observe(model, data, own), expected[world], rtol=1e-6, atol=1e-6)
 
 
+def test_a_term_that_is_not_what_its_name_says_to_others_is_marked() -> None:
+    _, dog = describe_task("Quadruped-Velocity-Flat")
+    functions = {"joint_positions": "mjtrain.mdp.observations:joint_positions", "up": "own:gravity"}
+    names = {"joint_positions": "joint_pos", "up": "projected_gravity", "last_action": "actions"}
+    terms = [
+        {**term, "func": functions.get(term["name"], term["func"]), "name": names.get(term["name"], term["name"])}
+        for term in dog["observations"]
+    ]
+    keys, _ = make_field_keys({**dog, "observations": terms})
+    own, found = "base_lin_vel,base_ang_vel,own_projected_gravity,command,clock", keys["observation_names"]
+    assert found == f"{own},own_joint_pos,joint_vel,actions", "joint_pos of others is relative to the default pose"
+
+
 def test_keys_are_left_out_where_they_would_be_false() -> None:
     _, dog = describe_task("Quadruped-Velocity-Flat")
     keys, left_out = make_field_keys(dog)

@@ -58,7 +58,7 @@ def view_with_motion(described: dict[str, Any]) -> FieldView:
             inputs += [
                 (first + place, sign * term["scale"], zero, low, high) for place, zero in zip(order, zeros, strict=True)
             ]
-        plain = {"func": "", "params": {}, "scale": 1.0, "clip": None}
+        plain = {"func": "", "params": {}, "scale": 1.0, "clip": None}  # no func: the name is theirs
         terms.append({"name": name, **plain, "history": term["history"]})
     commands = ["motion" if name == motion["command"] else name for name in described["commands"]]
     return FieldView(described={**described, "observations": terms, "commands": commands}, inputs=inputs)
@@ -138,7 +138,7 @@ def _name_all(
         named = [pair if known is None else (known, 1) for known, pair in zip(of_motion, named, strict=True)]
     names = [name for name, _ in named]
     return [
-        (name, sign) if names.count(name) == 1 or name == term["name"] else (term["name"], 1)
+        (name, sign) if names.count(name) == 1 or name == term["name"] else (_own_name(term), 1)
         for (name, sign), term in zip(named, terms, strict=True)
     ]
 
@@ -159,12 +159,18 @@ def _name(term: dict[str, Any], described: dict[str, Any], joints: list[str]) ->
             return _BY_SENSOR[sensor["type"]], 1
         if sensor["on_base"] and (sensor["type"], sensor["object"]) == ("framezaxis", "world"):
             return "projected_gravity", -1
-        return term["name"], 1
+        return _own_name(term), 1
     if function.startswith("mjtrain.mdp.root:") and params.get("joint", "") != described["base"]:
-        return term["name"], 1  # of an object, or of a planar root, which has several joints
+        return _own_name(term), 1  # of an object, or of a planar root, which has several joints
     if function.startswith("mjtrain.mdp.observations:joint_") and term.get("joints") != joints:
-        return term["name"], 1
-    return _BY_FUNCTION.get(function) or term["name"], 1
+        return _own_name(term), 1
+    return _BY_FUNCTION.get(function) or _own_name(term), 1
+
+
+def _own_name(term: dict[str, Any]) -> str:
+    """Return the name of a term, marked where controllers would take it for something else."""
+    is_theirs = term["name"] in _BY_FUNCTION.values() and term["func"]
+    return f"own_{term['name']}" if is_theirs else term["name"]
 
 
 def _why_not_gains(actions: list[dict[str, Any]], joints: list[str]) -> str | None:
