@@ -143,8 +143,9 @@ class TickLog:
     def write(self) -> None:
         """Write the file, if one was named; an earlier deployment's file stays if nothing was logged."""
         if self._file is not None and self.rows:
+            lines = (json.dumps(row, default=lambda array: array.round(6).tolist()) + "\n" for row in self.rows)
             with saying_where("--log", self._file):
-                write_out(self._file, "".join(json.dumps(_plain(row)) + "\n" for row in self.rows))
+                write_out(self._file, "".join(lines))
 
 
 class Controller:
@@ -328,9 +329,3 @@ class Controller:
                     with lenient:
                         found[f"{command}/{name}"] = float(np.linalg.norm(compute(ERRORS, term, scene)))
         return found
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return np.asarray(value).round(6).tolist() if isinstance(value, np.ndarray) else value
