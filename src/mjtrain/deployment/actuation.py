@@ -90,9 +90,6 @@ class Actuation:
             name, joint = row["actuator"], row["joint"]
             if row["formula"] == "none":
                 continue
-            if not row["kp"]:
-                drives[name] = Drive(kp=0.0, kd=row["kd"], max_torque=drives[name].max_torque)
-                continue
             home = self._home[joint][0]
             start = float(begin.positions[joint][0]) if joint in begin.positions else home
             position = start + progress * (home - start)

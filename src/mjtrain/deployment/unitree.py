@@ -99,8 +99,7 @@ class UnitreeRobot:
     def take_motors(self, stopped: Sequence[int] = ()) -> None:
         """Ask the built-in controller for the motors, which brake from then on. It may take 10 s.
 
-        Args:
-            stopped: Signals that have arrived. After the first one it asks no more, and takes no motors.
+        It takes no motors if a signal has arrived, which `stopped` then contains.
         """
         from unitree_sdk2py.comm.motion_switcher.motion_switcher_client import MotionSwitcherClient  # pyright: ignore[reportMissingImports]
 
@@ -229,11 +228,8 @@ class Motors:
         """
         drives = []
         for index, damping in enumerate(self._damping):
-            drive = targets.drives.get(self._actuators.get(index, ""))
-            if drive is None:
-                drives.append(Drive(kp=0.0, kd=damping))
-            else:
-                drives.append(_limit(drive, self._sides[index], state.motor_state[index]))
+            drive = targets.drives.get(self._actuators.get(index, ""), Drive(kp=0.0, kd=damping))
+            drives.append(_limit(drive, self._sides[index], state.motor_state[index]))
         return drives
 
     def read(self, state: Any, sequence: int, time_s: float, damped_by: str) -> Readings:
