@@ -151,6 +151,7 @@ def main(argv: list[str]) -> None:
 def _deploy(options: Options, policy: Any, commands: Any, process: Any, log: Any) -> None:
     from mjtrain.deployment.control_loop import COMPLETED, STOPPED, Controller, Limits, Phases
     from mjtrain.deployment.observation import make_observer
+    from mjtrain.deployment.packets import UdpRobot
     from mjtrain.deployment.run_policy import report
     from mjtrain.deployment.unitree import UnitreeRobot
 
@@ -167,7 +168,13 @@ def _deploy(options: Options, policy: Any, commands: Any, process: Any, log: Any
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # where the SDK of Unitree writes its messages
         stack.callback(lambda: [signal.signal(number, handler) for number, handler in handlers.items()])
-        robot = stack.enter_context(contextlib.closing(_connect(options, policy, process)))
+        if process is not None:
+            robot = UdpRobot("127.0.0.1", process.port)
+        elif options.robot == "udp":
+            robot = UdpRobot(*_split_address(options.address))
+        else:
+            robot = UnitreeRobot(options.robot, options.address, policy.metadata, options.watchdog_s)
+        stack.enter_context(contextlib.closing(robot))
         controller = Controller(policy, robot, commands, phases, limits, log)
 
         def stop(number: int, _: Any) -> None:
@@ -189,17 +196,6 @@ def _deploy(options: Options, policy: Any, commands: Any, process: Any, log: Any
     if cause not in (COMPLETED, STOPPED):
         print(printable(f"deploy: stopped: {cause}"), file=sys.stderr)
         sys.exit(1)
-
-
-def _connect(options: Options, policy: Any, process: Any) -> Any:
-    from mjtrain.deployment.packets import UdpRobot
-    from mjtrain.deployment.unitree import UnitreeRobot
-
-    if process is not None:
-        return UdpRobot("127.0.0.1", process.port)
-    if options.robot == "udp":
-        return UdpRobot(*_split_address(options.address))
-    return UnitreeRobot(options.robot, options.address, policy.metadata, options.watchdog_s)
 
 
 def _print(found: dict[str, Any], as_json: bool) -> None:

@@ -68,15 +68,12 @@ class SimulatedDrives:
     def damp(self) -> None:
         """Let every motor only brake."""
         with self._changing_gains():
-            self._damp()
-
-    def _damp(self) -> None:
-        for name, row in self._rows.items():
-            index = self._model.actuator(name).id
-            self._data.ctrl[self._columns(index)] = 0.0
-            if row["formula"] != "none":
-                self._set(index, row["gear"], Drive(kp=0.0, kd=row["kd"]))
-            else:
+            for name, row in self._rows.items():
+                index = self._model.actuator(name).id
+                self._data.ctrl[self._columns(index)] = 0.0
+                if row["formula"] != "none":
+                    self._set(index, row["gear"], Drive(kp=0.0, kd=row["kd"]))
+                    continue
                 is_motor = self._model.actuator_gaintype[index] == mujoco.mjtGain.mjGAIN_DCMOTOR
                 # The gains of a DC motor's controller decide how many states it has: they must not become 0.
                 self._model.actuator_gainprm[index] = self._own_gain[index] * is_motor
