@@ -129,7 +129,9 @@ def _why_not_linear(model: mujoco.MjModel, index: int) -> str | None:
 
 def _why_not_here(model: mujoco.MjModel, index: int, joint: int) -> str | None:
     """Say why the model, and not the actuator, keeps a linear formula from giving the torque; None if it does not."""
-    if _is_disabled(model, index):
+    group = int(model.actuator_group[index])
+    in_group = 0 <= group < 31 and model.opt.disableactuator & (1 << group)
+    if in_group or model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_ACTUATION:
         return "the model disables it"
     if model.jnt_actgravcomp[joint] and model.body_gravcomp.any():
         return "its joint adds gravity compensation"
@@ -147,12 +149,6 @@ def _gains(model: mujoco.MjModel, index: int) -> list[float] | None:
     _, kp, kd = read_gains(model, index)
     by_input = ((inputs.mjINPUT_POS, kp), (inputs.mjINPUT_VEL, kd), (inputs.mjINPUT_FF, 1.0))
     return [gear * gain for bit, gain in by_input if spec & int(bit)]
-
-
-def _is_disabled(model: mujoco.MjModel, index: int) -> bool:
-    group = int(model.actuator_group[index])
-    in_group = 0 <= group < 31 and bool(model.opt.disableactuator & (1 << group))
-    return in_group or bool(model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_ACTUATION)
 
 
 def _range(limited: Any, bounds: Any) -> list[float] | None:
