@@ -404,6 +404,27 @@ def test_drift_of_the_robots_clock_is_not_age(
     assert cause in controller.run()
 
 
+class ListeningRobot(SlowRobot):
+    """One that notes when it was told something."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.heard_s: list[float] = []
+
+    def write(self, targets: Targets) -> None:
+        self.heard_s.append(self._now)
+
+
+@pytest.mark.parametrize("period_s", [0.019, 0.024, 0.03, 0.08])
+def test_targets_come_as_often_as_documented(period_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = {**METADATA, "control_period_s": period_s, "observations": METADATA["observations"][:1]}
+    policy, robot = make_constant_policy(tmp_path / "policy.onnx", metadata, [0.25]), ListeningRobot()
+    monkeypatch.setattr(control_loop, "time", robot)
+    controller = Controller(policy, robot, Commands(metadata, ()), Phases(policy_s=2.0), Limits(), TickLog(None))
+    assert controller.run() == COMPLETED
+    assert np.diff(robot.heard_s).max() < control_loop.REPEAT_S + 1e-9
+
+
 class Presser:
     """An operator who presses a key after some looks at what he does."""
 

@@ -264,7 +264,7 @@ class Controller:
         """Wait until a moment and repeat the targets meanwhile; return why the run must end before, or None."""
         while (left := due - time.monotonic()) > 0:
             time.sleep(min(left, REPEAT_S))
-            if left > 1.5 * REPEAT_S:
+            if left > REPEAT_S:
                 if (cause := self._find_cause(*self._read(time.monotonic()))) is not None:
                     return cause
                 self._robot.write(targets)
