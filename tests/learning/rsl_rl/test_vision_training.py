@@ -150,3 +150,29 @@ def test_an_image_that_is_not_finite_is_named() -> None:
 
     with pytest.raises(FloatingPointError, match=r"--env\.observations\.image\.dim is not finite"):
         mjtrain.launch(train, launch=ALONE)
+
+
+def test_a_training_without_supervision_continues_from_one_with_it_and_the_other_way_round(tmp_path: Path) -> None:
+    """While only the critic learns, the actor stays as it was loaded."""
+    before: dict[str, torch.Tensor] = {}
+    load = None
+    for number, supervision in enumerate((SUPERVISED, {}, SUPERVISED)):
+        config = vision(**supervision, critic_iterations=min(number, 1))
+        result = mjtrain.train(
+            config.task,
+            env=config.env,
+            agent=config.agent,
+            launch=ALONE,
+            num_envs=8,
+            max_iterations=1,
+            load=load,
+            log_root=str(tmp_path / str(number)),
+            logger="none",
+        )
+        load = str(result.checkpoint)
+        actor = load_checkpoint(result.checkpoint, "cpu")["actor_state_dict"]
+        assert any(name.startswith("auxiliary_head.") for name in actor) == bool(supervision)
+        after = {name: value for name, value in actor.items() if not name.startswith("auxiliary_head.")}
+        if number:
+            assert_same(before, after)
+        before = after

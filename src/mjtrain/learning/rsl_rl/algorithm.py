@@ -15,6 +15,7 @@ from mjtrain.config.limits import show
 from mjtrain.learning.algorithm import Observations
 from mjtrain.learning.collectives import Collectives, update_moments
 from mjtrain.learning.persistence import find_other_moment, find_other_shape
+from mjtrain.learning.rsl_rl.cnn_model import with_head_of
 from mjtrain.learning.rsl_rl.dagger import Dagger
 from mjtrain.learning.rsl_rl.distillation import Distillation
 from mjtrain.learning.rsl_rl.mini_batches import keep_settings
@@ -139,6 +140,8 @@ class RslRlAlgorithm:
 
     def load_weights(self, content: dict[str, Any], path: Path) -> None:
         """Take the networks of a checkpoint; see `Algorithm`."""
+        if "actor_state_dict" in content:
+            content["actor_state_dict"] = with_head_of(self.networks["actor"], content["actor_state_dict"])
         _load_networks(self._alg, content, path, _weights_of(self._alg, content), optimizer=False)
         self._imitate = None
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from mjtrain.config import DEFAULT_LEARNER, TrainConfig
+from mjtrain.config import DEFAULT_LEARNER, AuxiliaryConfig, TrainConfig
 from mjtrain.learning.library import make_policy
 from mjtrain.runs.bundle import WEIGHTS, read_networks
 from mjtrain.runs.bundle_places import PRETRAINED, is_place, open_bundle
@@ -92,8 +92,11 @@ def check_actor(config: TrainConfig, shapes: Mapping[str, tuple[int, ...]], num_
     from mjtrain.runtime.worker import same_random_numbers
 
     file, observations = Path(config.run.load), {name: torch.zeros(1, *shape) for name, shape in shapes.items()}
+    agent = config.agent
+    if agent.supervised_group:  # by a head, which the file need not have
+        agent = replace(agent, algorithm=replace(agent.algorithm, auxiliary_cfg=AuxiliaryConfig()))
     with same_random_numbers("cpu"):
-        actor = make_policy(config.agent, config.learner, observations, num_actions)
+        actor = make_policy(agent, config.learner, observations, num_actions)
     with taking_apart(read_networks(file, "cpu"), file) as parts:
         try:
             actor.load(parts, file)
