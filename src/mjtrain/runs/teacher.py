@@ -244,7 +244,10 @@ def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: A
     if list(did) != list(does):
         raise RequestError(f"{_FLAG} {place}: acts by {', '.join(did)}, and this task by {', '.join(does)}")
     for (name, before), (_, term) in zip([*read, *did.items()], [*reads, *does.items()], strict=True):
-        for field, value in to_plain(term).items():
-            if field in _UNITS and before.get(field, value) != value and not is_resumed(config):
-                words = f"was trained with {field} {before[field]} of {name}, and this task has {value}; give the same"
-                raise RequestError(f"{_FLAG} {place}: {words}")
+        now = to_plain(term)
+        other = [field for field in _UNITS if field in now and before.get(field, now[field]) != now[field]]
+        if other and before.get("func") == now.get("func") and not is_resumed(config):
+            raise RequestError(
+                f"{_FLAG} {place}: was trained with {other[0]} {before[other[0]]} of {name}, and this task has "
+                f"{now[other[0]]}; give the same, or another teacher"
+            )
