@@ -19,6 +19,8 @@ import numpy as np
 
 COLUMNS = {"rewards": "next.reward", "qpos": "observation.qpos", "qvel": "observation.qvel", "actions": "action"}
 
+COLORS = ["red", "green", "blue"]
+
 
 def make_columns(arrays: dict[str, np.ndarray], index: dict[str, Any], state: str) -> dict[str, np.ndarray]:
     """Return the arrays of an episode under LeRobot's names.
@@ -48,9 +50,10 @@ def make_columns(arrays: dict[str, np.ndarray], index: dict[str, Any], state: st
 
 
 def find_pictures(group: str, values: np.ndarray, terms: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Return RGB pictures of shape (steps, 3, height, width): cameras and frames of the past are side by side.
+    """Return RGB pictures of bytes, shape (steps, 3, height, width): cameras and frames of the past are side by side.
 
-    Other channels, such as depth and segmentation, are left out: LeRobot 0.4 has no pictures of them.
+    Beside depth, colours are value / 255 of a byte. Other channels, such as depth and segmentation, are left out:
+    LeRobot 0.4 has no pictures of them.
 
     Args:
         terms: Of the group, in the order of their channels.
@@ -58,9 +61,12 @@ def find_pictures(group: str, values: np.ndarray, terms: list[dict[str, Any]]) -
     pictures, begin = [], 0
     for term in terms:
         frame = term.get("frame", ["unknown"])
+        red = next((place for place in range(len(frame)) if frame[place : place + 3] == COLORS), None)
         for first in range(begin, begin + term["channels"], len(frame)):
-            if frame[:3] == ["red", "green", "blue"] and values.dtype == np.uint8:
-                pictures.append(values[:, first : first + 3])
+            if red is not None:
+                picture = values[:, first + red : first + red + 3]
+                is_bytes = picture.dtype == np.uint8
+                pictures.append(picture if is_bytes else np.rint(255 / term["scale"] * picture).astype(np.uint8))
         begin += term["channels"]
     return {f"observation.images.{group}_{number}": picture for number, picture in enumerate(pictures)}
 

@@ -112,6 +112,23 @@ def test_pictures_for_lerobot_are_those_of_colours_alone(tmp_path: Path) -> None
     np.testing.assert_array_equal(np.concatenate([*pictures.values()], axis=1), seen[:, 3:])
 
 
+def test_pictures_for_lerobot_are_found_beside_depth(tmp_path: Path) -> None:
+    """Where a camera has depth too, first or last, colours are fractions in the group."""
+    groups = {"image": {"rgb": see(stream="rgb", history=2)}, "all": {"all": see(stream=None, history=2)}}
+    env = make_vision_env(groups, size=8)
+    env = replace(env, cameras={"side": replace(env.cameras["side"], streams=("depth", "rgb"))})
+    run = TrainedRun(task="vision", env=env, agent=make_vision_task().agent)
+    config = PlayConfig(policy="zero", episodes=1, num_envs=1, record=str(tmp_path))
+    index = json.loads(record_dataset(mjtrain.RankContext(), run, config).read_text())
+    with np.load(tmp_path / index["episodes"][0]["file"]) as file:
+        seen = {group: file[f"observations/{group}"] for group in groups}
+    find_pictures = runpy.run_path("examples/to_lerobot.py")["find_pictures"]
+    found = [list(find_pictures("image", seen[group], index["observations"][group]).values()) for group in groups]
+    assert seen["all"].dtype == np.float32
+    assert [picture.dtype for picture in found[1]] == [np.uint8] * 2
+    np.testing.assert_array_equal(*found)
+
+
 def test_columns_for_lerobot_keep_each_group() -> None:
     """The chosen group becomes observation.state, also beside one that is called state, and beside qpos."""
     arrays = {
