@@ -10,9 +10,6 @@ from rsl_rl.utils import unpad_trajectories
 from tensordict import TensorDict
 from torch import nn
 
-_HEAD = "auxiliary_head."
-"""What the names of the head's weights begin with."""
-
 
 class AuxiliaryHead(nn.Module):
     """Predicts a flat observation group, normalised by its running mean and deviation, from encoded images.
@@ -71,16 +68,17 @@ def without_head(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
     """Return an actor's weights without those that only its training needs; what is not weights, as it is."""
     if not isinstance(weights, Mapping):  # of a damaged file, which their comparison with a network says
         return weights
-    return {name: value for name, value in weights.items() if not str(name).startswith(_HEAD)}
+    return {name: value for name, value in weights.items() if not str(name).startswith("auxiliary_head.")}
 
 
 def with_head_of(actor: nn.Module, weights: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return weights of another training with the head that this actor has: theirs if it fits, else its present one."""
     if not isinstance(weights, Mapping):
         return weights
-    head = {name: value for name, value in actor.state_dict().items() if name.startswith(_HEAD)}
-    fits = all(getattr(weights.get(name), "shape", None) == value.shape for name, value in head.items())
-    return without_head(weights) | {name: weights[name] if fits else value for name, value in head.items()}
+    ours = actor.state_dict()
+    head = ours.keys() - without_head(ours)
+    fits = all(getattr(weights.get(name), "shape", None) == ours[name].shape for name in head)
+    return without_head(weights) | {name: (weights if fits else ours)[name] for name in head}
 
 
 class ImageEncoder(CNN):
