@@ -126,7 +126,7 @@ def test_pictures_for_lerobot_are_found_beside_depth(tmp_path: Path) -> None:
     found = [list(find_pictures("image", seen[group], index["observations"][group]).values()) for group in groups]
     assert seen["all"].dtype == np.float32
     assert [picture.dtype for picture in found[1]] == [np.uint8] * 2
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_columns_for_lerobot_keep_each_group() -> None:

@@ -142,7 +142,9 @@ class RslRlAlgorithm:
         """Take the networks of a checkpoint; see `Algorithm`."""
         if "actor_state_dict" in content:
             content["actor_state_dict"] = with_head_of(self.networks["actor"], content["actor_state_dict"])
-        _load_networks(self._alg, content, path, _weights_of(self._alg, content), optimizer=False)
+        learning = [name for name in self.networks if name != "teacher"]
+        there = [name for name in learning if f"{name}_state_dict" in content] or ["actor"]
+        _load_networks(self._alg, content, path, there, optimizer=False)
         self._imitate = None
 
     def rank_state(self) -> dict[str, Any]:
@@ -203,14 +205,6 @@ class JobNormalization(EmpiricalNormalization):
     def inverse(self, y: torch.Tensor) -> torch.Tensor:
         """Undo `forward`."""
         return y * (self._std + self.eps) + self._mean.to(y.dtype)
-
-
-def _weights_of(algorithm: PPO | Distillation, content: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parts of a checkpoint from which another run starts: all networks that learn and that it has."""
-    if "actor_state_dict" not in content and "critic_state_dict" in content:
-        return ("critic",)
-    alone = isinstance(algorithm, Distillation) or "critic_state_dict" not in content
-    return ("actor",) if alone else ("actor", "critic")
 
 
 def _load_networks(

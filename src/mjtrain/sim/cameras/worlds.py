@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
 
 import mujoco
 import mujoco_warp as mjw
@@ -102,17 +101,11 @@ def build_height_fields(model: mujoco.MjModel) -> mjw.RenderContext | None:
 
 def _render(model: mjw.Model, data: mjw.Data, context: mjw.RenderContext) -> None:
     """Render with a kernel that another context has built, if possible: building one takes a quarter of a second."""
-    static = [_as_key(getattr(context, field.name)) for field in fields(context) if field.type in _STATIC_TYPES]
+    static = [str(getattr(context, field.name)) for field in fields(context) if field.type in _STATIC_TYPES]
     built_for = (model.nlight, context.geom_ray_types, *static)
     context._megakernel = _kernels.get(built_for)
     mjw.render(model, data, context)
     _kernels[built_for] = context._megakernel
-
-
-def _as_key(value: Any) -> Hashable:
-    if isinstance(value, wp.vec3):
-        return tuple(value)
-    return int(value) if isinstance(value, wp.uint32) else value
 
 
 def _create_context(
