@@ -5,10 +5,12 @@ import random
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import IntEnum
 from fractions import Fraction
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import mjtrain
 from mjtrain import api
 from mjtrain.api import make_train_config
 from mjtrain.cli import play as play_command
+from mjtrain.config import RewardTerm, from_plain, to_plain
 from mjtrain.env.catalog import load_task
 from mjtrain.launcher.base import find_other_line
 from mjtrain.mdp import Env, reward
@@ -230,7 +233,8 @@ def test_functions_of_a_script_are_played_and_exported_where_they_were_trained(t
 
 
 CLOSURES = """
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 import torch
 from mjtrain.env.catalog import load_task
 from mjtrain.mdp import reward
@@ -284,6 +288,44 @@ def test_functions_of_modules_need_no_line(capfd: pytest.CaptureFixture[str], tm
     assert run.run_dir.parent == tmp_path / "pole"
     assert mjtrain.Run(run.run_dir).task == "pole"
     assert mjtrain.play(run, episodes=2, num_threads=1)["task"] == "pole"
+
+
+def scaled(term: Callable[[Env], torch.Tensor], factor: float) -> Callable[[Env], torch.Tensor]:
+    @wraps(term)
+    def call(env: Env) -> torch.Tensor:
+        return factor * term(env)
+
+    return call
+
+
+@dataclass(frozen=True)
+class Bonus:
+    amount: float
+
+    def reward(self, env: Env) -> torch.Tensor:
+        return torch.full((env.num_envs,), self.amount)
+
+
+@pytest.mark.parametrize("term", [scaled(bonus, 3.0), Bonus(3.0).reward])
+def test_a_run_is_played_with_its_own_functions_where_others_have_their_names(
+    term: Callable[[Env], torch.Tensor], capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    task = load_task("Cartpole-Balance")
+    task = replace(task, env=replace(task.env, rewards={"bonus": reward(term, 1.0)}))
+    run = mjtrain.train(task, num_envs=4, max_iterations=1, logger="none", log_root=str(tmp_path), launch=CPU)
+    assert "which other processes cannot import" in capfd.readouterr().err
+    table = mjtrain.play(run, episodes=2, num_threads=1)
+    assert table["reward"]["mean"] == pytest.approx(3.0 * table["length"]["mean"] * table["step_dt_s"], rel=1e-3)
+
+
+def test_another_process_does_not_take_the_function_that_a_wrapper_was_named_after() -> None:
+    plain = to_plain(reward(scaled(bonus, 3.0), 1.0))
+    assert plain["func"] == f"{__name__}:scaled.<locals>.call"
+    with pytest.raises(ValueError, match="cannot be imported"):
+        from_plain(RewardTerm, plain)
+    own = scaled(bonus, 3.0)
+    for recorded in (plain["func"], f"{__name__}:bonus"):  # the latter by runs of before
+        assert from_plain(RewardTerm, {**plain, "func": recorded}, functions={"func": own}).func is own
 
 
 @pytest.mark.parametrize(("seed", "message"), [(-1, "a whole number, at least 0"), (2**63, f"at most {2**63 - 1}")])

@@ -34,12 +34,26 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return to_plain(value.value)
     if callable(value):
-        return f"{value.__module__}:{value.__qualname__}"
+        return _name_function(value)
     if hasattr(value, "tolist"):  # numbers and arrays of numpy and torch
         return to_plain(value.tolist())
     if value is None or isinstance(value, str | int | float):
         return value
     raise TypeError(f"a config holds {value!r} of type {type(value).__name__}; give numbers, strings and tuples")
+
+
+def _name_function(function: Any) -> str:
+    """Name a function or class; a wrapper that has taken the name of another function is named where it was made."""
+    name = _own_name(function)
+    if hasattr(function, "__wrapped__") and hasattr(function, "__code__"):
+        found = getattr(find_imported(name), "__code__", function.__code__)
+        if found != function.__code__:
+            return f"{function.__globals__['__name__']}:{function.__code__.co_qualname}"
+    return name
+
+
+def _own_name(function: Any) -> str:
+    return f"{function.__module__}:{function.__qualname__}"
 
 
 def from_plain(
@@ -75,7 +89,8 @@ def from_plain(
         return tuple(from_plain(item_kind, item, name, functions, load) for item_kind, item in pairs)
     if origin is Callable or kind is Callable:
         known = functions.get(name)
-        return known if known is not None and to_plain(known) == value else (load or import_function)(value, name)
+        names = () if known is None else (_name_function(known), _own_name(known))  # runs of before have the latter
+        return known if value in names else (load or import_function)(value, name)
     return _freeze(value)
 
 
@@ -160,15 +175,15 @@ def collect_functions(config: Any, name: str = "") -> dict[str, Callable[..., An
 def is_importable(function: Callable[..., Any]) -> bool:
     """Return whether another process can import a function by the name that a run records of it.
 
-    Functions of a script or a notebook, closures and lambdas cannot be imported.
+    Functions of a script or a notebook, closures, lambdas and methods of an object cannot be imported.
     """
     if function.__module__ == "__main__":
         return False
     try:
-        import_function(to_plain(function), "func")
+        found = import_function(to_plain(function), "func")
     except ValueError:
         return False
-    return True
+    return getattr(found, "__self__", None) is getattr(function, "__self__", None)
 
 
 def default_params(func: Callable[..., Any]) -> dict[str, Any]:
