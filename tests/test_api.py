@@ -5,7 +5,8 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import IntEnum
@@ -233,7 +234,8 @@ def test_functions_of_a_script_are_played_and_exported_where_they_were_trained(t
 
 
 CLOSURES = """
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 import torch
 from mjtrain.env.catalog import load_task
@@ -382,6 +384,58 @@ def test_a_training_leaves_this_process_as_it_was(tmp_path: Path) -> None:
     before = look()
     mjtrain.train("Cartpole-Balance", num_envs=4, max_iterations=1, log_root=str(tmp_path), logger="none", launch=CPU)
     assert look() == before
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param(lambda: default_dtype(torch.float64), id="float64"),
+        pytest.param(torch.no_grad, id="no_grad"),
+        pytest.param(torch.inference_mode, id="inference_mode"),
+        pytest.param(lambda: torch.device("meta"), id="device"),
+    ],
+)
+def test_settings_of_torch_change_no_result(setting: Callable[[], Any], tmp_path: Path) -> None:
+    def use(log_root: Path) -> tuple[float, float, list[float]]:
+        options: dict[str, Any] = {"num_envs": 4, "max_iterations": 1, "logger": "none", "log_root": str(log_root)}
+        run = mjtrain.train("Cartpole-Balance", launch=CPU, **options)
+        policy, env = mjtrain.load_policy(run), mjtrain.make_env("Cartpole-Balance", num_envs=2, num_threads=1)
+        env.reset(torch.ones(2, dtype=torch.bool, device="cpu"))
+        rewards = env.step(policy(env.observe()))[1]
+        assert rewards.dtype == torch.float32
+        played = mjtrain.play(run, episodes=4, num_threads=1)
+        return run.metrics["loss/value"], played["reward"]["mean"], rewards.tolist()
+
+    usual = use(tmp_path / "usual")
+    with setting():
+        before = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
+        assert use(tmp_path / "other") == usual
+        assert before == (torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled())
+
+
+def test_loading_a_policy_leaves_random_numbers_as_they_were(cartpole_run: Path) -> None:
+    before = torch.get_rng_state()
+    mjtrain.load_policy(cartpole_run)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_arrays_that_are_read_backwards_are_taken(cartpole_run: Path) -> None:
+    policy, observed = mjtrain.load_policy(cartpole_run), np.random.default_rng(0).normal(size=(3, 4))
+    for place in (observed[::-1], {"actor": observed[::-1]}):
+        assert np.array_equal(policy(place), policy(observed)[::-1])
+    worlds, flipped = mjtrain.make_vec("Cartpole-Balance", num_envs=3, num_threads=1), np.zeros((3, 1))[::-1]
+    worlds.reset(seed=0)
+    assert np.isfinite(worlds.step(flipped)[1]).all()
+    worlds.close()
 
 
 def test_a_teacher_is_trained_with_the_logger_of_its_student(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

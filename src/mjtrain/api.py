@@ -262,6 +262,7 @@ def make_env(
 def _make_worlds(
     config: TrainConfig, num_envs: int | None, device: "str | torch.device", num_threads: int | None, seed: int
 ) -> "Env":
+    from mjtrain.runtime.worker import torch_defaults
     from mjtrain.training.train_rank import make_env as make_worlds
 
     device = _read_device(device)
@@ -273,7 +274,8 @@ def _make_worlds(
         raise RequestError(f"num_envs {size}: must be at most {MOST_INT}")
     config = replace(config, env=resolve_motions(config.env)[0], run=replace(config.run, num_envs=index(size)))
     check_seed("seed", seed)
-    return make_worlds(RankContext(device=device, seed=index(seed), num_threads=index(threads)), config)
+    with torch_defaults():
+        return make_worlds(RankContext(device=device, seed=index(seed), num_threads=index(threads)), config)
 
 
 def _check_whole(name: str, number: Any, least: int) -> None:
@@ -386,14 +388,17 @@ def play(
 
 def measure_run(run: "TrainedRun", config: PlayConfig) -> dict[str, Any]:
     """Play a run that was found, in this process; returns as `play` does."""
-    if config.sim_to_sim is not None:
-        from mjtrain.tools.sim_to_sim import check, compare_simulators
+    from mjtrain.runtime.worker import torch_defaults
+
+    if config.sim_to_sim is None:
+        from mjtrain.evaluation.playing.evaluate import measure as play_it
+    else:
+        from mjtrain.tools.sim_to_sim import check
+        from mjtrain.tools.sim_to_sim import compare_simulators as play_it
 
         check(run, config)
-        return launch(compare_simulators, run, config, launch=play_launch(config))
-    from mjtrain.evaluation.playing.evaluate import measure
-
-    return launch(measure, run, config, launch=play_launch(config))
+    with torch_defaults():
+        return launch(play_it, run, config, launch=play_launch(config))
 
 
 def play_launch(config: PlayConfig) -> LaunchConfig:
@@ -432,6 +437,7 @@ def export(
         RuntimeError: A file gives other actions than the policy; nothing was written.
     """
     from mjtrain.evaluation.export.export_policy import export_policy, find_run_to_export
+    from mjtrain.runtime.worker import torch_defaults
 
     _check_whole("--observations", observations, 1)
     if not isinstance(out, str | Path | None):
@@ -443,7 +449,8 @@ def export(
     if out is None and found.checkpoint.name == WEIGHTS:
         raise RequestError("--out: give a folder for the files, because a shared policy is not a run directory")
     folder = found.checkpoint.parent / "export" if out is None else Path(out)
-    return launch(export_policy, found, folder.absolute(), observations, launch=LaunchConfig(gpu_ids=None))
+    with torch_defaults():
+        return launch(export_policy, found, folder.absolute(), observations, launch=LaunchConfig(gpu_ids=None))
 
 
 def load_policy(
@@ -472,11 +479,14 @@ def load_policy(
     """
     from mjtrain.evaluation.playing.player import TrainedPolicy
     from mjtrain.runs.trained_run import find_trained_run
+    from mjtrain.runtime.worker import same_random_numbers, torch_defaults
 
     name = None if checkpoint is None else str(checkpoint)
     found = find_trained_run(_place(run), checkpoint=name, log_root=str(log_root), trust=_is_trusted(run, trust))
     print_notices(found)
-    return TrainedPolicy(found, _read_device(device))
+    device = _read_device(device)
+    with torch_defaults(), same_random_numbers(device):
+        return TrainedPolicy(found, device)
 
 
 def _is_trusted(run: Any, trust: bool) -> bool:

@@ -25,6 +25,7 @@ from mjtrain.env.term_result import call_term, check_results
 from mjtrain.env.terminations import Curriculum, Rewards, Successes, Terminations
 from mjtrain.env.undisturbed import preserving_state
 from mjtrain.runtime.errors import RequestError
+from mjtrain.runtime.worker import torch_defaults
 from mjtrain.sim.engines.base import Engine, State
 from mjtrain.sim.robots.kinematics import BodyStates, ForwardKinematics
 
@@ -136,6 +137,7 @@ class Env:
         """Refuse to be pickled or copied: MuJoCo's objects cannot be."""
         raise TypeError("an Env cannot be pickled or copied; make another one with mjtrain.make_env")
 
+    @torch_defaults()
     @torch.no_grad()  # a term may read a network of its author, and graphs would grow from step to step
     def step(self, action: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor, torch.Tensor]:
         """Advance every world by one env step.
@@ -178,6 +180,7 @@ class Env:
         self._contacts_counted = False
         return self._seen, rewards.sum(dim=1), terminated, truncated
 
+    @torch_defaults()
     @torch.no_grad()
     def reset(self, mask: torch.Tensor, draws: dict[str, torch.Tensor] | None = None) -> None:
         """Start a new episode in the masked worlds.

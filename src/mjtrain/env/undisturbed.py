@@ -11,7 +11,7 @@ from mjtrain.env.cameras import Cameras
 from mjtrain.env.core import EnvCore
 from mjtrain.env.observations import Observations
 from mjtrain.env.term_check import list_functions
-from mjtrain.runtime.worker import same_random_numbers
+from mjtrain.runtime.worker import same_random_numbers, torch_defaults
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def undisturbed(config: EnvConfig, device: str = "cpu") -> Iterator[None]:
     """
     memory = Memory(config)
     try:
-        with same_random_numbers(device):
+        with same_random_numbers(device), torch_defaults():
             yield
     finally:
         memory.restore()

@@ -203,6 +203,8 @@ class TaskVectorEnv(VectorEnv):
         return env
 
     def _read(self, name: str, value: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+        if isinstance(value, np.ndarray):  # torch takes no negative strides, as of values[::-1]
+            value = np.ascontiguousarray(value)
         try:
             tensor = torch.as_tensor(value, device=self.env.device)
             return tensor if dtype is None or tensor.is_complex() else tensor.to(dtype)

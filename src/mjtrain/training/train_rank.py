@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mjtrain.config import EnvConfig, TrainConfig
 from mjtrain.env.base import TaskEnv
 from mjtrain.env.env import Env
@@ -28,7 +30,7 @@ from mjtrain.runs.training_run import TrainingRun, record_run
 from mjtrain.runtime import files, heartbeat
 from mjtrain.runtime.errors import RequestError, count
 from mjtrain.runtime.rank import RankContext
-from mjtrain.runtime.worker import Stream, derive_seed
+from mjtrain.runtime.worker import Stream, derive_seed, torch_defaults
 from mjtrain.sim.engines import make_engine
 from mjtrain.training.hooks import HookContext, make_hooks
 from mjtrain.training.preflight.run_size import find_last_iteration, fit_to_ranks
@@ -52,6 +54,9 @@ class TrainResult:
     """The condition of --stop-when that ended it early, and the value that met it; None for nothing."""
 
 
+@torch_defaults()
+@torch.inference_mode(mode=False)
+@torch.enable_grad()
 def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> TrainResult:
     """Build environments and learner, restore them, and learn; every rank calls it.
 

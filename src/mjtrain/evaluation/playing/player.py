@@ -184,10 +184,11 @@ class TrainedPolicy:
                 f"observations of group {other} have the shape {tuple(given[other].shape)}, and those of {first} "
                 f"{tuple(given[first].shape)}; give the same number of environments"
             )
-        batch = {
-            name: torch.as_tensor(given[name], dtype=self._policy.dtypes[name], device=self._device).reshape(-1, *shape)
-            for name, shape in self.inputs.items()
-        }
+        batch = {}
+        for name, shape in self.inputs.items():  # torch takes no arrays with negative strides, as of image[::-1]
+            values = np.ascontiguousarray(given[name]) if isinstance(given[name], np.ndarray) else given[name]
+            values = torch.as_tensor(values, dtype=self._policy.dtypes[name], device=self._device)
+            batch[name] = values.reshape(-1, *shape)
         actions = self._policy(batch).reshape(*axes, self.num_actions)
         like = given[first]
         # The copy, unlike a tensor of inference mode, takes writes and gradients.
