@@ -42,8 +42,8 @@ from mjtrain.runtime.errors import RequestError, refuse
 from mjtrain.runtime.event_log import end_recorded
 from mjtrain.runtime.machine import count_cores
 from mjtrain.runtime.rank import RankContext, check_seed
-from mjtrain.runtime.standard_streams import printable, write_to_stderr
-from mjtrain.training.open_run import naming_last_checkpoint, open_run, report_restart, saved_iteration
+from mjtrain.runtime.standard_streams import write_to_stderr
+from mjtrain.training.open_run import naming_last_checkpoint, open_run, report_restart, saved_iteration, tell
 from mjtrain.training.preflight.run_size import default_num_envs
 from mjtrain.training.request import TrainRequest, resolve_training, with_options
 
@@ -366,23 +366,18 @@ def play(
     Raises:
         RequestError: The run or the option does not exist, or the checkpoint does not fit.
     """
-    from mjtrain.evaluation.playing.evaluate import (
-        find_run_to_play,
-        find_task_to_play,
-        find_values_beyond,
-        with_other_env,
-    )
+    from mjtrain.evaluation.playing import evaluate
 
     config = _with_play_options({**options, **({"trust_run": True} if _is_trusted(run, trust) else {})})
     if isinstance(run, TaskConfig):
         _check_env(run.env)
-        found = find_task_to_play(run, config)
+        found = evaluate.find_task_to_play(run, config)
     else:
-        found = find_run_to_play(_place(run), config)
+        found = evaluate.find_run_to_play(_place(run), config)
     if env is not None:
         _check_env(env)
-        found = with_other_env(found, env)
-    print_notices(replace(found, notices=(*found.notices, *find_values_beyond(found, config))))
+        found = evaluate.with_other_env(found, env)
+    tell(*found.notices, *evaluate.find_values_beyond(found, config))
     return measure_run(found, config)
 
 
@@ -444,7 +439,7 @@ def export(
         raise RequestError(f"--out: is {show(out)}; give a folder")
     name = None if checkpoint is None else str(checkpoint)
     found = find_run_to_export(_place(run), name, str(log_root), trust=_is_trusted(run, trust))
-    print_notices(found)
+    tell(*found.notices)
     assert found.checkpoint is not None
     if out is None and found.checkpoint.name == WEIGHTS:
         raise RequestError("--out: give a folder for the files, because a shared policy is not a run directory")
@@ -483,7 +478,7 @@ def load_policy(
 
     name = None if checkpoint is None else str(checkpoint)
     found = find_trained_run(_place(run), checkpoint=name, log_root=str(log_root), trust=_is_trusted(run, trust))
-    print_notices(found)
+    tell(*found.notices)
     device = _read_device(device)
     with torch_defaults(), same_random_numbers(device):
         return TrainedPolicy(found, device)
@@ -526,9 +521,3 @@ def _to_plain_options(options: dict[str, Any]) -> dict[str, Any]:
     places = {name: _directory_of(options[name]) for name in options.keys() & _RUN_OPTIONS}
     given = options | {name: place for name, place in places.items() if place is not None}
     return {name: value if is_plain(value) else to_plain(value) for name, value in given.items()}
-
-
-def print_notices(run: "TrainedRun") -> None:
-    """Print what was passed over on the way to a run, to standard error."""
-    for line in run.notices:
-        write_to_stderr(printable(line))

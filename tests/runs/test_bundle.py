@@ -16,14 +16,12 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 import mjtrain
-from mjtrain.api import print_notices
 from mjtrain.cli import export, play, pull, push, train
 from mjtrain.config import AgentConfig, DaggerConfig
 from mjtrain.env.catalog import load_task
@@ -34,6 +32,7 @@ from mjtrain.runs.bundle_places import GROUP, is_place, open_bundle
 from mjtrain.runs.motion_places import name_place
 from mjtrain.runtime.errors import OutsideError, RequestError
 from mjtrain.runtime.files import filling
+from mjtrain.training.open_run import tell
 from support import commands, noisy_task
 from support.hub import TOKEN, Hub
 from support.shared import make_once
@@ -270,8 +269,7 @@ def test_what_a_stranger_names_does_not_control_the_terminal(
     (bundle / MANIFEST).write_text(json.dumps({**content, "task": "Pole\x1b]0;taken\x07"}))
     pull.main([str(bundle), str(tmp_path / "back")])
     play.main([str(bundle), "--episodes", "1"])
-    notices: Any = SimpleNamespace(notices=["\x1b[2J was left out"])
-    print_notices(notices)
+    tell("\x1b[2J was left out")
     told = capsys.readouterr()
     assert r"\x1b[2J was left out" in told.err
     assert r"Pole\x1b]0;taken\x07, 9 files" in told.out

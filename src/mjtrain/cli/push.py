@@ -53,17 +53,18 @@ def main(argv: list[str]) -> None:
 
 
 def _write(place: str, options: Options, folder: Path) -> None:
-    from mjtrain.api import play, print_notices
+    from mjtrain.api import play
     from mjtrain.config import LaunchConfig
     from mjtrain.evaluation.export.export_policy import check_run, find_run_to_export, write_bundle
     from mjtrain.launcher import launch
+    from mjtrain.training.open_run import tell
 
     for name, least in (("episodes", 0), ("observations", 1)):
         if getattr(options, name) < least:
             raise RequestError(f"--{name} {getattr(options, name)}: must be at least {least}")
     run = find_run_to_export(place, options.checkpoint, options.log_root, trust=options.trust_run)
     check_run(run)
-    print_notices(run)
+    tell(*run.notices)
     figures = None
     if options.episodes:
         where = str(run.run_dir)

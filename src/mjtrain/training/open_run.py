@@ -51,16 +51,15 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
         if run.restarted:
             cause = f"started again from outside{mark_injected(run.run_dir)}"
             _write_restart(run.run_dir, found.iteration, cause)
-        _print(*request.notices, *notices, *found.notices, *lines)
-        _print(request.describe(found.iteration), request.describe_learning(found.iteration))
-        _print(f"run directory: {shorten(run.run_dir)}")
+        tell(*request.notices, *notices, *found.notices, *lines)
+        tell(request.describe(found.iteration), request.describe_learning(found.iteration))
+        tell(f"run directory: {shorten(run.run_dir)}")
         yield run
 
 
 def _make_run(
     request: TrainRequest, found: FoundRun, previous: TrainingRun | None, started: str, session: str
 ) -> tuple[TrainingRun, list[str]]:
-    """Return the run, and lines on what it resumes and uses."""
     robot, robot_notices = choose_robot(found.run_dir, request.config.env.robot)
     code = list_code(request.config.env, task_file(request.config.task))
     copies = find_copies(found.run_dir)
@@ -157,11 +156,11 @@ def report_restart(
     news = [f"{change.num_ranks} of {change.num_places} ranks continue, {change.news}"] if change.news else []
     if failure is None:
         _write_restart(run_dir, iteration, change.planned_cause, planned=True, **more)
-        _print(f"planned restart from iteration {iteration}, as {change.planned_cause}; it is not counted", *news)
+        tell(f"planned restart from iteration {iteration}, as {change.planned_cause}; it is not counted", *news)
         return
     cause = f"{failure.place()}: {failure.summary}"
     _write_restart(run_dir, iteration, cause, restart=restart, wait_s=back_off_s, **(more if change.news else {}))
-    _print(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}", *news)
+    tell(f"restart {restart} of {max_restarts} in {back_off_s:g} s, from iteration {iteration}, after {cause}", *news)
 
 
 def _write_restart(run_dir: Path, iteration: int, cause: str, **fields: Any) -> None:
@@ -193,6 +192,7 @@ def saved_iteration(run_dir: Path) -> int:
     return 0 if checkpoint is None else checkpoint_iteration(checkpoint)
 
 
-def _print(*lines: str) -> None:
+def tell(*lines: str) -> None:
+    """Print lines to standard error, with what would control a terminal escaped."""
     for line in lines:
         write_to_stderr(printable(line))
