@@ -44,16 +44,12 @@ def to_plain(value: Any) -> Any:
 
 def _name_function(function: Any) -> str:
     """Name a function or class; a wrapper that has taken the name of another function is named where it was made."""
-    name = _own_name(function)
+    name = f"{function.__module__}:{function.__qualname__}"
     if hasattr(function, "__wrapped__") and hasattr(function, "__code__"):
         found = getattr(find_imported(name), "__code__", function.__code__)
         if found != function.__code__:
             return f"{function.__globals__['__name__']}:{function.__code__.co_qualname}"
     return name
-
-
-def _own_name(function: Any) -> str:
-    return f"{function.__module__}:{function.__qualname__}"
 
 
 def from_plain(
@@ -89,8 +85,9 @@ def from_plain(
         return tuple(from_plain(item_kind, item, name, functions, load) for item_kind, item in pairs)
     if origin is Callable or kind is Callable:
         known = functions.get(name)
-        names = () if known is None else (_name_function(known), _own_name(known))  # runs of before have the latter
-        return known if value in names else (load or import_function)(value, name)
+        if known is not None and value in (to_plain(known), f"{known.__module__}:{known.__qualname__}"):
+            return known  # runs of before have the latter name of a wrapper
+        return (load or import_function)(value, name)
     return _freeze(value)
 
 

@@ -55,8 +55,7 @@ class TrainResult:
 
 
 @torch_defaults()
-@torch.inference_mode(mode=False)
-@torch.enable_grad()
+@torch.inference_mode(mode=False)  # which also records gradients
 def train_rank(context: RankContext, config: TrainConfig, run: TrainingRun) -> TrainResult:
     """Build environments and learner, restore them, and learn; every rank calls it.
 
