@@ -105,7 +105,9 @@ class DeployedPolicy:
         if found is None:
             raise RequestError(f"{file}: has no metadata of mjtrain; write it by mjtrain export")
         try:
-            self.metadata: dict[str, Any] = dict(json.loads(found, parse_int=_parse_int))
+            # A number with many digits becomes one that numpy can convert, or infinite.
+            content = json.loads(found, parse_int=lambda text: int(text) if len(text) < 20 else float(text))
+            self.metadata: dict[str, Any] = dict(content)
         except (ValueError, TypeError, RecursionError) as error:
             raise RequestError(f"{file}: its metadata is not a JSON object ({error}); export the run again") from error
         self.file = file
@@ -133,11 +135,6 @@ def check(metadata: dict[str, Any], name: str) -> None:
     if metadata.get("images"):
         images = ", ".join(image["input"] for image in metadata["images"])
         raise RequestError(f"{name}: sees images ({images}); deploy supports flat observations only")
-
-
-def _parse_int(text: str) -> float:
-    """Read a number with many digits as one that numpy can convert, or as infinite."""
-    return int(text) if len(text) < 20 else float(text)
 
 
 def _find_problems(metadata: dict[str, Any]) -> Iterator[str]:

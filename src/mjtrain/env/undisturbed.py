@@ -44,9 +44,10 @@ class Memory:
     """What functions of a task keep from call to call outside the environment, as it was when this was made."""
 
     def __init__(self, config: EnvConfig) -> None:
+        kinds = (dict, list, set)
         # By name: the value, and what it has in it.
         self._before = [
-            (space, {name: (value, value.copy() if _is_container(value) else value) for name, value in space.items()})
+            (space, {name: (value, value.copy() if type(value) in kinds else value) for name, value in space.items()})
             for space in _list_spaces(config)
         ]
 
@@ -77,10 +78,6 @@ def _has_changed(before: Any, now: Any) -> bool:
     if isinstance(before, list) and isinstance(now, list):
         return len(before) != len(now) or any(one is not other for one, other in zip(before, now, strict=True))
     return before != now if isinstance(before, set) else before is not now
-
-
-def _is_container(value: Any) -> bool:
-    return type(value) in (dict, list, set)
 
 
 @contextmanager

@@ -146,7 +146,6 @@ def _open_bundle(task: str, run: str | None, checkpoint: str | None, *, trust: b
 
 
 def _open_run_dir(run_dir: Path, run: str | None, checkpoint: str | None, *, trust: bool) -> TrainedRun:
-    """Open a run whose task is the one that it recorded."""
     if run is not None:
         raise RequestError(f"--run {run}: {run_dir} is a run already; give a task with --run, or a run alone")
     found = read_run(run_dir, trust=trust)

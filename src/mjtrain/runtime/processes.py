@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 JOB_VARIABLE = "MJTRAIN_JOB"
 """Environment variable that names the job a process belongs to; whatever a rank starts inherits it."""
@@ -169,8 +168,4 @@ def obey_signals_as_process_1() -> None:
         return
     for signum in _ENDING:
         if signal.getsignal(signum) == signal.SIG_DFL:
-            signal.signal(signum, _end)
-
-
-def _end(signum: int, _: Any) -> None:
-    os._exit(128 + signum)
+            signal.signal(signum, lambda number, _: os._exit(128 + number))

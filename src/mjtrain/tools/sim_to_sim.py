@@ -214,7 +214,6 @@ def _summarise(episodes: list[Episode], env: EnvConfig, step_s: float) -> dict[s
 
 
 def _mean(values: Iterable[dict[str, float]]) -> dict[str, float]:
-    """Return the mean of each quantity over the episodes that have it."""
     values = list(values)
     names = dict.fromkeys(name for each in values for name in each)
     return {name: fmean(each[name] for each in values if name in each) for name in names}

@@ -173,14 +173,10 @@ def resolve_training(config: TrainConfig, launch: LaunchConfig) -> TrainRequest:
     params = to_plain({**recorded, "learner": request.config.learner})
     for name, content in params.items():
         check_readable(name, content)
-    return replace(request, config=_with_named_runs(request.config), params=params)
-
-
-def _with_named_runs(config: TrainConfig) -> TrainConfig:
-    """Return a config whose run is recorded without keys in URLs; what they name was found before."""
-    asked = {field: getattr(config.run, field) for field in ("load", "load_critic", "teacher")}
+    # The run is recorded without keys in URLs; what they name was found before.
+    asked = {field: getattr(request.config.run, field) for field in ("load", "load_critic", "teacher")}
     named = {field: name_place(place) for field, place in asked.items() if place is not None}
-    return replace(config, run=replace(config.run, **named))
+    return replace(request, config=replace(request.config, run=replace(request.config.run, **named)), params=params)
 
 
 def _complete(config: TrainConfig, launch: LaunchConfig) -> tuple[TrainConfig, str | None]:
@@ -200,7 +196,6 @@ def _plan(config: TrainConfig, launch: LaunchConfig) -> LaunchPlan:
 
 
 def _fit_to_plan(request: TrainRequest) -> TrainRequest:
-    """Choose what depends on the ranks and their device."""
     config, plan, device = request.config, request.plan, request.plan.device
     if (chosen := choose_agent(config, device)) is not config:
         check_config(chosen, request.launch)
@@ -358,10 +353,9 @@ def _note_functions(config: TrainConfig) -> list[str]:
     """Say that a run needs functions that only this process has, and what follows from that."""
     functions = {path: func for path, func in collect_functions(config.env).items() if not is_importable(func)}
     if functions:
-        theirs: dict[str, str] = {}
-        with suppress(RequestError):  # a task that was made in Python cannot be loaded, where others have theirs again
+        with suppress(RequestError):  # of a task that was made in Python; others have theirs again when they are loaded
             theirs = to_plain(collect_functions(load_task(config.task).env))
-        functions = {path: func for path, func in functions.items() if to_plain(func) != theirs.get(path)}
+            functions = {path: func for path, func in functions.items() if to_plain(func) != theirs.get(path)}
     if not functions:
         return []
     (path, func), *others = functions.items()

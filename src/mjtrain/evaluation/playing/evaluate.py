@@ -202,7 +202,6 @@ def _check_address(host: str, port: int) -> None:
 
 
 def _try_to_listen(addresses: list[Any], port: int) -> None:
-    """Raise an OSError unless a port can be listened on."""
     for family, kind, _, _, address in addresses:
         try:
             probe = socket.socket(family, kind)

@@ -109,7 +109,7 @@ class Panels:
         for name, controls in session.settable.items():
             with self._gui.add_folder(f"Command {name}"):
                 manual = self._gui.add_checkbox("Manual", initial_value=False, hint="Off: commands are sampled.")
-                rest = [_rest(low, high) for low, high in controls.values()]
+                rest = [0.0 if low <= 0.0 <= high else (low + high) / 2 for low, high in controls.values()]
                 if name == session.steered and session.steering is not None:
                     rest = [float(value) for value in session.steering.values]
                 sliders = [
@@ -275,8 +275,3 @@ class Panels:
 def _enlarge(stream: CameraStream, image: np.ndarray) -> np.ndarray:
     """Return an image as the page shows it; the browser would blur small ones."""
     return scale(to_picture(stream, image), _IMAGE_SIZE, _IMAGE_SIZE)
-
-
-def _rest(low: float, high: float) -> float:
-    """Return the initial value of a slider: zero, or the middle of its range if zero is outside."""
-    return 0.0 if low <= 0.0 <= high else (low + high) / 2

@@ -194,7 +194,6 @@ def _judge_all_reduce(times: list[dict[str, float]], ranks: list[dict[str, Any]]
 
 
 def _judge_link(rank: dict[str, Any], times: dict[str, float]) -> Finding:
-    """Judge the way from rank 0 to a host and back."""
     latency_s, speed = times["latency_s"], 2 * _LARGE_BYTES / times["large_s"]
     figure = f"{_show_s(latency_s)} to rank 0 and back, {speed / 1e6:,.0f} MB/s, over {rank['interface']}"
     advice = f"look at the cable, the switch and the route of {rank['host']} (`ping`, `ip route`, `ethtool`)"

@@ -98,7 +98,6 @@ def _find_unfit_networks(agent: AgentConfig) -> Iterator[str]:
 
 
 def _find_unused_critic(config: TrainConfig) -> Iterator[str]:
-    """Yield why the critic of --load-critic would not be used."""
     if (place := config.run.load_critic) is None:
         return
     flag = f"--load-critic {hide_query(str(place))}"

@@ -183,7 +183,6 @@ def _find_list_problem(name: str, listed: Sequence[str] | None, groups: Mapping[
 
 
 def _find_class_problem(name: str, model: ModelConfig, groups: Mapping[str, Shape]) -> str | None:
-    """Compare the class of a network with the kinds of its groups."""
     flag = f"--agent.{name}.class-name {model.class_name}"
     images = _images(groups)
     if (model.class_name == "CNNModel") == bool(images):

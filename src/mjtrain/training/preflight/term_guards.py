@@ -224,7 +224,6 @@ def _measure_param(env: Env, name: str, value: Any) -> str:
 
 
 def _find_other_size(kind: Kind, name: str, env: Env, value: torch.Tensor, args: tuple[Any, ...]) -> str | None:
-    """Compare the size of a command with the one that it must have."""
     if kind == "refine" and args[1] is not None and value.shape != args[1].shape:
         return f"returned {value.shape[1]} columns, and {args[1].shape[1]} at the start"
     if kind == "controller" and value.shape[1] != env.num_actions:
