@@ -767,6 +767,21 @@ def test_commands_of_a_shipped_policy_that_tracks_a_motion(values: tuple[float, 
     assert Commands(metadata, values).current["motion"].tolist() == [*(values or (0.0, 0.0))]
 
 
+def test_frames_of_a_motion_may_be_left_out_of_a_command_beside_another_one() -> None:
+    terms = [_term("ori", 0, {"command": "motion"}), _term("command", 1, {"command": "velocity"})]
+    described = {"motion": {"size": 2, "rest": None}, "velocity": {"size": 3, "rest": [0.0, 0.0, 0.0]}}
+    metadata = {**METADATA, "motion": {"command": "motion"}, "observations": terms, "commands": described}
+    for given, frames, velocity in (
+        ((), [0.0, 0.0], [0.0, 0.0, 0.0]),
+        ((1.0, 0.0, 0.5), [0.0, 0.0], [1.0, 0.0, 0.5]),
+        ((3.0, 0.0, 1.0, 0.0, 0.5), [3.0, 0.0], [1.0, 0.0, 0.5]),
+    ):
+        wanted = Commands(metadata, given).wanted
+        assert (wanted["motion"].tolist(), wanted["velocity"].tolist()) == (frames, velocity)
+    with pytest.raises(RequestError, match=r"^--command 1: give velocity: 3 values$"):
+        Commands(metadata, (1.0,))
+
+
 def test_a_commanded_quaternion_is_made_one_of_length_1() -> None:
     columns = ["x, m, world", *(f"{axis} of the quaternion, world" for axis in "wxyz")]
     term = _term("command", 2, {"command": "pose"})

@@ -99,6 +99,8 @@ def test_an_engine_that_was_chosen_is_the_same_as_one_that_was_named(tmp_path: P
         save_params(tmp_path / name, env={"robot": {"file": "cart.xml"}}, agent={}, launch=launch)
     groups = group_runs([load_curves(tmp_path / name) for name in "abc"])
     assert [group.label for group in groups] == ["engine native (2 runs)", "engine warp"]
+    save_params(tmp_path / "a", launch={"task": "Cart", "run": {"engine": "auto"}, "plan": {"ranks": []}})
+    assert load_curves(tmp_path / "a").settings == {"run": "a"}, "edited by hand"
 
 
 def test_a_task_file_is_one_task_however_it_was_spelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

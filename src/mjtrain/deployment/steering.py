@@ -177,7 +177,8 @@ class Commands:
         """Take the values of all commands that the observations read, one after the other.
 
         Args:
-            values: As the metadata describes; none for zero where that means to stand or to stay, or is a motion.
+            values: As the metadata describes; none for zero where that means to stand or to stay. The frames of a
+                motion may be left out.
             operator: Who steers the command from then on; None for nobody.
         """
         read = dict.fromkeys(term.get("params", {}).get("command") for term in metadata["observations"])
@@ -186,12 +187,17 @@ class Commands:
         self._period_s = metadata["control_period_s"]
         sizes = {name: entry.get("size", len(values)) for name, entry in self._described.items()}
         motion = metadata.get("motion", {}).get("command")  # what the policy sees of it is reported by the robot
-        rests = [[0.0] * sizes[name] if name == motion else row.get("rest") for name, row in self._described.items()]
+        asked = {name: size for name, size in sizes.items() if name != motion}
+        rests = [self._described[name].get("rest") for name in asked]
         if not values and None not in rests:
             values = [value for rest in rests for value in rest]
+        if len(values) == sum(asked.values()):
+            given = iter(values)
+            values = [next(given) if name in asked else 0.0 for name, size in sizes.items() for _ in range(size)]
         flag = f"--command {' '.join(f'{value:.15g}' for value in values) or 'without values'}"
         if len(values) != sum(sizes.values()):
-            wanted = "; ".join(f"{name}: {_describe(self._described[name], size)}" for name, size in sizes.items())
+            lacking = (asked or sizes).items()
+            wanted = "; ".join(f"{name}: {_describe(self._described[name], size)}" for name, size in lacking)
             raise RequestError(f"{flag}: give {wanted or 'none, because the policy reads no command'}")
         if not np.isfinite(values).all():
             raise RequestError(f"{flag}: each must be finite")

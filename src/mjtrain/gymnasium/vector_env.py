@@ -75,12 +75,13 @@ class TaskVectorEnv(VectorEnv):
         ):
             if value not in known:
                 raise RequestError(f"{name}={value!r}: give one of {', '.join(map(repr, known))}")
-        if not isinstance(groups, Iterable) or not groups or not all(isinstance(name, str) for name in groups):
+        named = (groups,) if isinstance(groups, str) else tuple(groups) if isinstance(groups, Iterable) else ()
+        if not named or not all(isinstance(name, str) and name for name in named):
             raise RequestError(f"groups={groups!r}: give an observation group by its name, or several")
         self._next_step = _read_mode(autoreset_mode) is AutoresetMode.NEXT_STEP
         self._make, self._seed, self._fresh = make, seed, True
         self._alone = groups if isinstance(groups, str) else None
-        self._groups = (groups,) if isinstance(groups, str) else tuple(groups)
+        self._groups = named
         self._output = output
         self.env = self._build()
         """The worlds; another object after a reset with a seed."""

@@ -245,9 +245,15 @@ def _check_terms(config: TrainConfig, agent: AgentConfig, theirs: Any, taught: A
         raise RequestError(f"{_FLAG} {place}: acts by {', '.join(did)}, and this task by {', '.join(does)}")
     for (name, before), (_, term) in zip([*read, *did.items()], [*reads, *does.items()], strict=True):
         now = to_plain(term)
-        other = [field for field in _UNITS if field in now and before.get(field, now[field]) != now[field]]
+        other = [field for field in _UNITS if field in now and _differs(before.get(field, now[field]), now[field])]
         if other and before.get("func") == now.get("func") and not is_resumed(config):
             raise RequestError(
                 f"{_FLAG} {place}: was trained with {other[0]} {before[other[0]]} of {name}, and this task has "
                 f"{now[other[0]]}; give the same, or another teacher"
             )
+
+
+def _differs(before: Any, now: Any) -> bool:
+    """Compare two settings; by what different expressions scale which actuator is not known here."""
+    expressions = [value.keys() if isinstance(value, dict) else None for value in (before, now)]
+    return expressions[0] == expressions[1] and before != now

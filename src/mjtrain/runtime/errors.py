@@ -104,4 +104,4 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 def spaced(value: Any) -> str:
     """Write a value as a flag takes it: the items of a tuple or list with spaces between them."""
     items = value if isinstance(value, tuple | list) else [value]
-    return " ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in items)
+    return " ".join(f"{item:.15g}" if isinstance(item, float) else str(item) for item in items)

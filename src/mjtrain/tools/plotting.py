@@ -107,7 +107,7 @@ def load_curves(run_dir: Path) -> RunCurves:
     try:
         params = {name: load_params(run_dir, name) for name in ("env", "agent", "launch")}
         settings = _comparable(params | {"learner": to_plain(read_learner(run_dir))})
-    except (RequestError, KeyError, TypeError, AttributeError):
+    except (RequestError, LookupError, TypeError, AttributeError):
         settings = {"run": run_dir.name}  # a run with unknown settings gets a separate curve
     return RunCurves(name=run_dir.name, rows=rows, settings=settings, restarts=restarts, broken_lines=lines.skipped)
 

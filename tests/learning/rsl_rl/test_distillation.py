@@ -218,3 +218,9 @@ def test_a_teacher_whose_numbers_mean_something_else_is_refused(
     with pytest.raises(RequestError, match=re.escape(words)):
         resolve_teacher(config)
     resolve_teacher(replace(config, run=replace(config.run, resume=str(teacher_run))))
+
+
+def test_a_scale_by_expressions_may_be_that_of_the_teacher(teacher_run: Path) -> None:
+    config = student(teacher_run)
+    named = {"push": config.env.actions["push"].replace(scale={".*": 1.0})}
+    resolve_teacher(replace(config, env=replace(config.env, actions=named)))

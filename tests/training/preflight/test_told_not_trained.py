@@ -223,6 +223,10 @@ def explodes(env: Env) -> torch.Tensor:
     return env.qvel(LEGS).square().sum(dim=1).exp()
 
 
+def keeps(env: Env, level: torch.Tensor, command: list[str]) -> torch.Tensor:
+    return level
+
+
 def grows(env: Env) -> torch.Tensor:
     return 1e4 * env.qvel(LEGS).square().sum(dim=1)
 
@@ -461,7 +465,7 @@ DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
     ),
     "adaptive sampling without a count of failures": (
         TRACK,
-        without("curriculum", "sampling"),
+        both(without("curriculum", "sampling"), added("curriculum", "own", curriculum(keeps, command=["motion"]))),
         r"--env\.commands\.motion\.params\.sampling adaptive: no curriculum counts failures, so that frames are drawn "
         r'uniformly; add curriculum\(tracking\.adaptive_sampling, command="motion"\)',
     ),

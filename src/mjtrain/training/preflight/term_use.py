@@ -299,7 +299,7 @@ def _find_bodies(term: TermFunction, name: str, engine: NativeEngine) -> list[in
 
 def _find_doubtful_commands(config: EnvConfig, functions: list[TermFunction]) -> Iterator[str]:
     """Find commands that are not reached, or rewarded and not observed, and failures that nothing counts."""
-    counted = {term.params.get("command") for term in config.curriculum.values()}
+    counted = [term.params.get("command") for term in config.curriculum.values()]
     for name, term in config.commands.items():
         place, longest = f"--env.commands.{name}", min(term.resampling_s[1], config.episode_length_s)
         is_adaptive = term.func is tracking.motion_command and term.params.get("sampling", "adaptive") == "adaptive"
