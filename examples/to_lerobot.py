@@ -65,8 +65,9 @@ def find_pictures(group: str, values: np.ndarray, terms: list[dict[str, Any]]) -
         for first in range(begin, begin + term["channels"], len(frame)):
             if red is not None:
                 picture = values[:, first + red : first + red + 3]
-                is_bytes = picture.dtype == np.uint8
-                pictures.append(picture if is_bytes else np.rint(255 / term["scale"] * picture).astype(np.uint8))
+                if picture.dtype != np.uint8:  # noise may leave the range
+                    picture = np.rint(255 / term["scale"] * picture).clip(0, 255).astype(np.uint8)
+                pictures.append(picture)
         begin += term["channels"]
     return {f"observation.images.{group}_{number}": picture for number, picture in enumerate(pictures)}
 

@@ -234,9 +234,7 @@ def test_functions_of_a_script_are_played_and_exported_where_they_were_trained(t
 
 
 CLOSURES = """
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 import torch
 from mjtrain.env.catalog import load_task
 from mjtrain.mdp import reward
@@ -320,11 +318,18 @@ def test_a_run_is_played_with_its_own_functions_where_others_have_their_names(
     assert table["reward"]["mean"] == pytest.approx(3.0 * table["length"]["mean"] * table["step_dt_s"], rel=1e-3)
 
 
-def test_another_process_does_not_take_the_function_that_a_wrapper_was_named_after() -> None:
+def test_another_process_does_not_take_the_function_that_a_wrapper_was_named_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plain = to_plain(reward(scaled(bonus, 3.0), 1.0))
     assert plain["func"] == f"{__name__}:scaled.<locals>.call"
     with pytest.raises(ValueError, match="cannot be imported"):
         from_plain(RewardTerm, plain)
+    doubled = scaled(bonus, 2.0)  # found under the name of the function, as one that is decorated
+    monkeypatch.setitem(globals(), "bonus", doubled)
+    assert to_plain(reward(doubled, 1.0))["func"] == f"{__name__}:bonus"
+    assert to_plain(reward(scaled(doubled, 3.0), 1.0))["func"] == plain["func"]
+    assert to_plain(reward(torch.no_grad()(doubled), 1.0))["func"] == f"{__name__}:bonus"
     own = scaled(bonus, 3.0)
     for recorded in (plain["func"], f"{__name__}:bonus"):  # the latter by runs of before
         assert from_plain(RewardTerm, {**plain, "func": recorded}, functions={"func": own}).func is own
@@ -420,6 +425,17 @@ def test_settings_of_torch_change_no_result(setting: Callable[[], Any], tmp_path
         before = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
         assert use(tmp_path / "other") == usual
         assert before == (torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled())
+
+
+def test_worlds_that_were_made_in_inference_mode_are_used_outside() -> None:
+    with torch.inference_mode():
+        env = mjtrain.make_env("Cartpole-Balance", num_envs=2, num_threads=1)
+        vec = mjtrain.make_vec("Cartpole-Balance", 2, num_threads=1)
+        vec.reset(seed=1)
+    env.step(torch.zeros(2, 1))
+    env.reset(torch.ones(2, dtype=torch.bool))
+    vec.step(np.zeros((2, 1), dtype=np.float32))
+    vec.close()
 
 
 def test_loading_a_policy_leaves_random_numbers_as_they_were(cartpole_run: Path) -> None:

@@ -262,6 +262,8 @@ def make_env(
 def _make_worlds(
     config: TrainConfig, num_envs: int | None, device: "str | torch.device", num_threads: int | None, seed: int
 ) -> "Env":
+    import torch
+
     from mjtrain.runtime.worker import torch_defaults
     from mjtrain.training.train_rank import make_env as make_worlds
 
@@ -274,7 +276,7 @@ def _make_worlds(
         raise RequestError(f"num_envs {size}: must be at most {MOST_INT}")
     config = replace(config, env=resolve_motions(config.env)[0], run=replace(config.run, num_envs=index(size)))
     check_seed("seed", seed)
-    with torch_defaults():
+    with torch_defaults(), torch.inference_mode(False):  # worlds that are used outside such a block, too
         return make_worlds(RankContext(device=device, seed=index(seed), num_threads=index(threads)), config)
 
 

@@ -310,6 +310,26 @@ def test_a_robot_whose_start_is_interrupted_keeps_its_built_in_controller(tmp_pa
     assert list(rows) == [], "its motors still have it"
 
 
+class StoppedLater(list[int]):
+    """Signals of which the first one arrives after the first question."""
+
+    def __len__(self) -> int:
+        self.asked = getattr(self, "asked", 0) + 1
+        return self.asked - 1
+
+
+@needs_sdk
+@pytest.mark.process
+def test_motors_that_are_released_after_a_signal_brake() -> None:
+    with played("unitree-go2", "--late", "3") as rows:
+        robot = UnitreeRobot("unitree-go2", f"lo:{DOMAIN}", describe("unitree-go2", seen=False), watchdog_s=60)
+        try:
+            robot.take_motors(StoppedLater())
+            assert next(rows)["is"] == "damped"
+        finally:
+            robot.close()
+
+
 @needs_sdk
 @pytest.mark.process
 def test_motors_brake_where_the_controller_says_nothing() -> None:

@@ -1,7 +1,8 @@
 """A process that plays a robot of Unitree: it talks as the robot does, with the messages of the vendor's SDK over DDS.
 
-python -m support.played_unitree KIND DOMAIN [--deaf] [--deny N]: KIND is go or hg. --deaf: its motion switcher does not
-answer. --deny: it refuses so many requests to release the motors.
+python -m support.played_unitree KIND DOMAIN [--deaf] [--deny N] [--late N]: KIND is go or hg. --deaf: its motion
+switcher does not answer. --deny: it refuses so many requests to release the motors. --late: it releases them when it
+has been asked for its mode so many times more.
 Each joint is an inertia that obeys its motor. It writes a line of JSON when it begins, and one for each change of who
 drives: "free" before any command, "driven", "damped". It ends when its standard input does.
 """
@@ -38,22 +39,25 @@ START = {"go": 4 * (0.0, 0.8, -1.5), "hg": ()}
 class Switcher(Server):
     """The service that says which built-in controller runs, and ends it."""
 
-    def __init__(self, denials: int) -> None:
+    def __init__(self, denials: int, checks: int) -> None:
         super().__init__(MOTION_SWITCHER_SERVICE_NAME)
-        self.mode, self._denials = "normal", denials
+        self.mode, self._denials, self._checks, self._is_releasing = "normal", denials, checks, False
         self._SetApiVersion(MOTION_SWITCHER_API_VERSION)
         self._RegistHandler(MOTION_SWITCHER_API_ID_CHECK_MODE, self.check, False)
         self._RegistHandler(MOTION_SWITCHER_API_ID_RELEASE_MODE, self.release, False)
         self.Start()
 
     def check(self, _: str) -> tuple[int, str]:
+        if self._is_releasing:
+            self._checks -= 1
+            self.mode = "normal" if self._checks >= 0 else ""
         return 0, json.dumps({"form": "0", "name": self.mode})
 
     def release(self, _: str) -> tuple[int, str]:
         self._denials -= 1
         if self._denials >= 0:
             return DENIED, ""
-        self.mode = ""
+        self._is_releasing = True
         return 0, ""
 
 
@@ -127,7 +131,8 @@ def main() -> None:
     out, sys.stdout = sys.stdout, sys.stderr  # the SDK writes to standard output
     robot = PlayedRobot(kind, int(domain), out)
     if "--deaf" not in flags:
-        robot.switcher = Switcher(int(flags[1]) if "--deny" in flags else 0)
+        counts = dict(zip(flags[::2], map(int, flags[1::2]), strict=True))
+        robot.switcher = Switcher(counts.get("--deny", 0), counts.get("--late", 0))
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     robot.say()

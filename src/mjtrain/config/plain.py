@@ -44,12 +44,14 @@ def to_plain(value: Any) -> Any:
 
 def _name_function(function: Any) -> str:
     """Name a function or class; a wrapper that has taken the name of another function is named where it was made."""
-    name = f"{function.__module__}:{function.__qualname__}"
-    if hasattr(function, "__wrapped__") and hasattr(function, "__code__"):
-        found = getattr(find_imported(name), "__code__", function.__code__)
-        if found != function.__code__:
-            return f"{function.__globals__['__name__']}:{function.__code__.co_qualname}"
-    return name
+    name, code = f"{function.__module__}:{function.__qualname__}", getattr(function, "__code__", None)
+    found, inner = find_imported(name), getattr(function, "__wrapped__", None)
+    if code is None or inner is None or function.__globals__["__name__"].startswith("torch."):
+        return name  # what torch wraps computes the same
+    while inner is not None and inner is not found:  # two wrappers of one decorator have the same code
+        inner = getattr(inner, "__wrapped__", None)
+    is_other = inner is not None or getattr(found, "__code__", code) != code
+    return f"{function.__globals__['__name__']}:{code.co_qualname}" if is_other else name
 
 
 def from_plain(

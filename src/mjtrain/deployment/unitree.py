@@ -99,16 +99,16 @@ class UnitreeRobot:
     def take_motors(self, stopped: Sequence[int] = ()) -> None:
         """Ask the built-in controller for the motors, which brake from then on. It may take 10 s.
 
-        It takes no motors if a signal has arrived, which `stopped` then contains.
+        It takes no motors if a signal has arrived, which `stopped` then contains, before a request was accepted.
         """
         from unitree_sdk2py.comm.motion_switcher.motion_switcher_client import MotionSwitcherClient  # pyright: ignore[reportMissingImports]
 
         switcher: Any = MotionSwitcherClient()
-        mode, answer = {"name": ""}, 0
+        mode, answer, is_accepted = {"name": ""}, 0, False
         switcher.SetTimeout(FIRST_STATE_S)
         switcher.Init()
         for poll in range(RELEASES * POLLS):
-            if stopped:
+            if stopped and not is_accepted:  # else nobody would drive or brake the motors when they are released
                 return
             code, mode = switcher.CheckMode()
             if code:
@@ -119,6 +119,7 @@ class UnitreeRobot:
                 return
             if poll % POLLS == 0:
                 answer, _ = switcher.ReleaseMode()
+                is_accepted = is_accepted or answer == 0
             else:
                 time.sleep(POLL_S)
         raise RequestError(

@@ -82,7 +82,7 @@ def torch_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def torch_defaults() -> Iterator[None]:
-    """Have torch take the CPU and float32 where no device and type are given, as it begins."""
+    """Have torch take the CPU and float32 where no device and type are given, as it begins; the type in all threads."""
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
     torch.set_default_dtype(torch.float32)
     try:

@@ -127,6 +127,9 @@ def test_pictures_for_lerobot_are_found_beside_depth(tmp_path: Path) -> None:
     assert seen["all"].dtype == np.float32
     assert [picture.dtype for picture in found[1]] == [np.uint8] * 2
     np.testing.assert_array_equal(found[0], found[1])
+    for noise, byte in ((-2.0, 0), (2.0, 255)):
+        noisy = find_pictures("all", seen["all"] + noise, index["observations"]["all"])
+        assert all((picture == byte).all() for picture in noisy.values())
 
 
 def test_columns_for_lerobot_keep_each_group() -> None:

@@ -72,7 +72,7 @@ def without_head(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 
 def with_head_of(actor: nn.Module, weights: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return weights of another training with the head that this actor has: theirs if it fits, else its present one."""
+    """Return weights of another training with the head that this actor has: theirs if it fits, else its current one."""
     if not isinstance(weights, Mapping):
         return weights
     ours = actor.state_dict()
