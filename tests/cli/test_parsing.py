@@ -14,6 +14,7 @@ from mjtrain.cli import parsing, train
 from mjtrain.cli.parsing import add_named_parts, expand_agent_flags, expand_robot_file, join_repeated
 from mjtrain.cli.train import main
 from mjtrain.config import (
+    AgentConfig,
     CameraConfig,
     GymnasiumConfig,
     LaunchConfig,
@@ -134,6 +135,15 @@ def test_a_parameter_takes_any_number_of_names() -> None:
     for names in (("cube", "palm", ".*_tip"), ("palm",)):
         config, _, _ = train.read_command(["Hand-Reorient-Cube", flag, *names])
         assert config.env.events["friction"].params["geoms"] == names  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_names_in_tuples_of_a_parameter_have_fixed_lengths() -> None:
+    reward = replace(CARTPOLE_ENV.rewards["upright"], params={"pairs": (("a", "b"), ("c", "d"))})
+    env = replace(CARTPOLE_ENV, rewards={"upright": reward})
+    default = train.AllOptions(launch=LaunchConfig(), run=RunConfig(), env=env, agent=AgentConfig())
+    words = ["--env.rewards.upright.params.pairs", "e", "f", "g", "h"]
+    found = parsing.parse(train.AllOptions, words, prog="train", default=default)
+    assert found.env.rewards["upright"].params == {"pairs": (("e", "f"), ("g", "h"))}
 
 
 def test_flags_that_help_texts_mention_were_not_meant() -> None:

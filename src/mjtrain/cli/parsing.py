@@ -279,13 +279,13 @@ def _term_params(info: tyro.constructors.StructTypeInfo) -> tyro.constructors.St
     )
 
 
-def _infer_type(value: Any) -> Any:
+def _infer_type(value: Any, is_nested: bool = False) -> Any:
     if value == ():
         return tuple[int | float | str, ...]
     if isinstance(value, tuple):
-        if all(isinstance(item, str) for item in value):  # names, or expressions over them
+        if not is_nested and all(isinstance(item, str) for item in value):  # names, or expressions over them
             return tuple[str, ...]
-        return tuple[tuple(_infer_type(item) for item in value)]  # pyright: ignore[reportInvalidTypeArguments]
+        return tuple[tuple(_infer_type(item, is_nested=True) for item in value)]  # pyright: ignore[reportInvalidTypeArguments]
     return dict[str, Any] if isinstance(value, dict) else type(value)
 
 
