@@ -11,7 +11,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import pairwise
+from itertools import takewhile
 from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_type_hints
 
 import docstring_parser
@@ -369,12 +369,16 @@ def add_named_parts(env: EnvT, args: Sequence[str]) -> EnvT:
 def _add_keywords(kwargs: dict[str, Any], args: Sequence[str]) -> dict[str, Any]:
     """Return keyword arguments with a `_Word` for each that flags give a value of any type."""
     found = dict(kwargs)
-    for arg, following in pairwise([*args, "--"]):
-        if not (match := re.match(r"--env\.kwargs\.([^=]+)(=?)", arg)):
+    for at, arg in enumerate(args, start=1):
+        if not (match := re.match(r"--env\.kwargs\.([^=]+)(?:=(.*))?$", arg, re.DOTALL)):
             continue
         name = match[1].replace("-", "_")
         if name in found:  # a number or None becomes another; a truth is also a flag without a value
-            is_read = isinstance(found[name], int | None) and (match[2] or not following.startswith("--"))
+            following = takewhile(lambda word: not word.startswith("--"), args[at:])
+            words = list(following) if match[2] is None else [match[2]]
+            is_read = isinstance(found[name], int | None) and words
+            if isinstance(found[name], float | tuple | list) and len(words) == 1:
+                is_read = isinstance(_read_keyword(words), tuple | None)
         else:
             is_read = not isinstance(
                 found.get(name.removeprefix("no_"), found.get(name.partition(".")[0])), bool | dict
@@ -391,17 +395,15 @@ class _Word(str):
 @REGISTRY.primitive_rule
 def _keyword(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
     """Read a keyword argument of an external environment: a number, True, False, None, a tuple of them, or a word."""
-    if info.type != _Word:
-        return None
+    return _describe(_read_keyword, "VALUE", nargs=1) if info.type == _Word else None
 
-    def read(words: list[str]) -> Any:
-        try:
-            value = ast.literal_eval({"true": "True", "false": "False"}.get(words[0], words[0]))
-        except (ValueError, SyntaxError):
-            return words[0]
-        return value if isinstance(value, int | float | tuple | None) else words[0]
 
-    return _describe(read, "VALUE", nargs=1)
+def _read_keyword(words: list[str]) -> Any:
+    try:
+        value = ast.literal_eval({"true": "True", "false": "False"}.get(words[0], words[0]))
+    except (ValueError, SyntaxError):
+        return words[0]
+    return value if isinstance(value, int | float | tuple | None) else words[0]
 
 
 def _describe(
