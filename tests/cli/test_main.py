@@ -180,6 +180,8 @@ def test_an_end_with_triton_is_silent() -> None:
         (["scaling", "Cartpole-Balance", "--out", "/proc/self"], "scaling: --out /proc/self: cannot be written"),
         (["doctor", "--json", "."], "doctor: --json .: is a folder; give a file"),
         (["doctor", "--hostnames", "a", "a"], "doctor: --hostnames a a: a is repeated"),
+        (["doctor", "--hostnames", "a", "--hostnames", "a"], "doctor: --hostnames a a: a is repeated"),
+        (["doctor", "--skip", "gpu", "--skip=ranks"], "doctor: --skip gpu: give some of gpus, log-root, "),
         (["doctor", "--checkpoint-url", "here"], "doctor: --checkpoint-url here: give a URL that begins with one of "),
         (["completion", "powershell"], "completion: powershell: give a shell, one of bash"),
     ],

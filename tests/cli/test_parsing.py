@@ -123,11 +123,12 @@ def test_lists_of_rules_and_names_may_be_repeated() -> None:
     words = (
         "--stop-when mean_reward>=1 --without rewards.effort --stop-when kl>1 --wandb-tags a --without rewards.upright "
     )
-    words += "--wandb-tags b c --copy-env A --copy_env=B"
+    words += "--wandb-tags b c --copy-env A --copy_env=B --hostnames alpha --hostnames beta"
     config, launch, _ = train.read_command(["Cartpole-Balance", *words.split()])
     assert config.run.stop_when == ("mean_reward>=1", "kl>1")
     assert config.run.without == ("rewards.effort", "rewards.upright")
     assert (config.run.wandb_tags, launch.copy_env) == (("a", "b", "c"), ("A", "B"))
+    assert launch.hostnames == ("alpha", "beta")
 
 
 def test_a_parameter_takes_any_number_of_names() -> None:

@@ -77,6 +77,7 @@ def test_a_run_without_an_iteration_is_left_out(
         (["{root}/nothing"], "nothing: no such run directory"),
         (["{empty}"], "holds no run"),
         (["{root}", "--y", "mean_rewards"], "--y mean_rewards: no run has such numbers; did you mean mean_reward?"),
+        (["{root}", "--y", "mean_rewards", "--y", "loss/value"], "--y mean_rewards: no run has such numbers"),
         (["{root}", "--y"], "--y: give at least one metric, such as mean_reward"),
         (["{root}", "--out", "curves.jpg"], "--out curves.jpg: give a name that ends in .png or .svg"),
         (["{root}", "--out", "/proc/curves.png"], "--out /proc/curves.png: cannot be written"),

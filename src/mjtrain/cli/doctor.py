@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mjtrain.cli.command import command
-from mjtrain.cli.parsing import parse
+from mjtrain.cli.parsing import join_repeated, parse
 from mjtrain.config import Backend, GpuIds, LaunchConfig
 from mjtrain.runtime.files import check_writable, saying_where, write_out
 from mjtrain.runtime.standard_streams import printable
@@ -83,6 +83,8 @@ class Options:
 @command("doctor")
 def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, 1 if a run would fail, or 2 if the request was wrong."""
+    for flag in ("--hostnames", "--copy-env", "--skip"):
+        argv = join_repeated(argv, flag)
     options = parse(Options, argv, prog="doctor", description=Options.__doc__)
     if options.json is not None:
         check_writable("--json", Path(options.json))

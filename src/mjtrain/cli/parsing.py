@@ -320,8 +320,7 @@ def join_repeated(args: Sequence[str], flag: str) -> list[str]:
     taking = False
     for arg in args:
         name, equals, value = arg.partition("=")
-        is_flag = arg.startswith("-")
-        if is_flag:
+        if re.match(r"-\D", arg):  # not a negative number
             taking = name.replace("_", "-") == flag
             if taking and equals:
                 values.append(value)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mjtrain.cli.command import command, take_first
-from mjtrain.cli.parsing import add_named_parts, expand_robot_file, parse, with_env
+from mjtrain.cli.parsing import add_named_parts, expand_robot_file, join_repeated, parse, with_env
 from mjtrain.config import EnvConfig, PlayConfig
 from mjtrain.config.limits import find_option_problems
 from mjtrain.runtime.errors import RequestError, refuse
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
         argv = ["--help"]
     task, args = take_first(argv, "TASK", f"the task comes first, as in {USAGE}; list-tasks prints the names")
     wants_all = "--help-all" in args
-    words = [arg for arg in args if arg != "--help-all"]
+    words = join_repeated([arg for arg in args if arg != "--help-all"], "--sim-to-sim")
     found: Any = parse(PlayConfig, words, prog=f"play {task}", description=DESCRIPTION, return_unknown_args=True)
     config, rest = found
     for arg in rest:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from mjtrain.cli.command import command
-from mjtrain.cli.parsing import parse
+from mjtrain.cli.parsing import join_repeated, parse
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.event_log import describe_skipped
 from mjtrain.runtime.standard_streams import printable
@@ -36,7 +36,7 @@ class Options:
 def main(argv: list[str]) -> None:
     """Run the command; the process ends with status 0, or 2 if the request was wrong."""
     first_flag = next((at for at, word in enumerate(argv) if word.startswith("-")), len(argv))
-    places, args = argv[:first_flag], argv[first_flag:]
+    places, args = argv[:first_flag], join_repeated(argv[first_flag:], "--y")
     options = parse(Options, args, prog="plot RUN [RUN ...]", description=Options.__doc__)
     if not places:
         raise RequestError("runs come first, as in plot logs/cartpole_balance/* [options]")

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from mjtrain.cli.command import command, split_task
-from mjtrain.cli.parsing import parse
+from mjtrain.cli.parsing import join_repeated, parse
 from mjtrain.runtime.errors import RequestError
 from mjtrain.runtime.files import is_something_else, saying_where
 from mjtrain.tools.scaling import RESULT_FILES, ScalingOptions, ScalingStudy, make_table, run_study, write_results
@@ -17,6 +17,8 @@ def main(argv: list[str]) -> None:
     The process ends with status 0, 1 if a run failed or the results cannot be written, or 2 if the request was wrong.
     """
     task, args, train_flags = split_task(argv, "scaling TASK")
+    for flag in ("--ranks", "--mode"):
+        args = join_repeated(args, flag)
     options = parse(ScalingOptions, args, prog=f"scaling {task}", description=ScalingOptions.__doc__)
     if not options.ranks or min(options.ranks) < 1:
         given = "".join(f" {count}" for count in options.ranks)

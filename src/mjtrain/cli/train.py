@@ -74,7 +74,7 @@ def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
     task, *args = argv
     defaults = make_train_config(task)
     args = expand_robot_file(expand_agent_flags(args))
-    for flag in ("--inject-fault", "--stop-when", "--without", "--wandb-tags", "--copy-env"):
+    for flag in ("--inject-fault", "--stop-when", "--without", "--wandb-tags", "--hostnames", "--copy-env"):
         args = join_repeated(args, flag)
     env = add_named_parts(defaults.env, args)
     if {"-h", "--help"} & set(args):

@@ -115,9 +115,9 @@ def test_flags_that_do_not_fit_are_named(
 def test_a_policy_that_observes_what_the_plain_robot_does_not_report_is_refused_before_any_episode(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    flags = ("--policy", "pretrained", "--sim-to-sim", "native", "plain", "--episodes", "1", "--num-threads", "1")
+    flags = "--policy pretrained --sim-to-sim plain --sim-to-sim native --episodes 1 --num-threads 1"
     with pytest.raises(SystemExit) as stop:
-        main(["Quadruped-Track", *flags])
+        main(["Quadruped-Track", *flags.split()])
     assert stop.value.code == 2
     printed = capsys.readouterr().err
     assert "--sim-to-sim plain: the robot must report the observations targets (" in printed
