@@ -17,6 +17,7 @@ from mjtrain.config import LearnerConfig
 from mjtrain.learning import Algorithm, Policy, TrainingLoop
 from mjtrain.learning.library import check_learner, find_library, make_learner
 from mjtrain.runs.resume import resolve_learner
+from mjtrain.runs.run_dir import read_given_yaml
 from mjtrain.runtime.errors import RequestError
 from support.resuming import read_rows
 
@@ -165,6 +166,17 @@ def test_settings_are_numbers_as_people_write_them(tmp_path: Path) -> None:
     file.write_text("algorithm:\n  gamma: 0.9\n  lam: 0.9\n  gamma: 0.8\n")
     with pytest.raises(RequestError, match=r"is not valid YAML \(gamma is given twice in .*, line 2, column 3\)"):
         resolve_learner(make_train_config(TASK, learner_config=str(file)))
+
+
+def test_a_name_may_be_given_by_a_merge_too(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("base: &b {gamma: 1}\nouter: {x: &x {<<: *b, gamma: 2}}\nb: {<<: *x}\nkeys: {1: a, '1': b}\n")
+    assert read_given_yaml(file, "--space own.yaml") == {
+        "base": {"gamma": 1},
+        "outer": {"x": {"gamma": 2}},
+        "b": {"gamma": 2},
+        "keys": {1: "a", "1": "b"},
+    }
 
 
 def test_what_fails_in_an_own_library_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,11 +41,23 @@ _LOGS = "torchrunx"
 class _GivenLoader(_LOADER):  # pyright: ignore[reportGeneralTypeIssues]
     """Reads what a user has written: a name is given once."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value]
-        if twice := next((name for name in names if isinstance(name, str) and names.count(name) > 1), None):
-            raise yaml.YAMLError(f"{twice} is given twice{node.start_mark}")
-        return super().construct_mapping(node, deep)
+    def get_single_node(self) -> yaml.Node | None:
+        """Check all names before merges (<<) add those of other mappings."""
+        root = super().get_single_node()
+        waiting, found = [root], set()
+        while waiting:
+            node = waiting.pop()
+            if not isinstance(node, yaml.CollectionNode) or id(node) in found:
+                continue
+            found.add(id(node))
+            if isinstance(node, yaml.MappingNode):
+                waiting += [part for pair in node.value for part in pair]
+                names = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+                if twice := next((name for name in names if names.count(name) > 1), None):
+                    raise yaml.YAMLError(f"{twice[1]} is given twice{node.start_mark}")
+            else:
+                waiting += node.value
+        return root
 
 
 class SettingsLoader(_GivenLoader):
