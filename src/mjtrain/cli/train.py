@@ -84,7 +84,8 @@ def read_command(argv: Sequence[str]) -> tuple[TrainConfig, LaunchConfig, bool]:
     prog, given = f"train {task}", every(launch=LaunchConfig(), run=defaults.run, env=env, agent=defaults.agent)
     options = parse(every, args, prog=prog, default=given)
     agents = defaults.default_agents
-    if agents is not None:  # a flag counts on a GPU too, also with the value that the agent for a CPU has
+    if agents is not None and any(arg.startswith("--agent") for arg in args):
+        # A flag counts on a GPU too, also with the value that the agent for a CPU has.
         with contextlib.suppress(RequestError):  # of an agent with other settings, such as those of DAgger
             on_gpu = parse(every, args, prog=prog, default=dataclasses.replace(given, agent=agents[1]))
             agents = (options.agent, on_gpu.agent)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mjtrain.api import make_train_config, train
+from mjtrain.cli.parsing import parse
 from mjtrain.cli.train import main, read_command
 from mjtrain.config import EnvConfig, LaunchConfig, LearnerConfig, PpoConfig, WarmStartConfig
 from mjtrain.env.catalog import load_task
@@ -71,8 +72,17 @@ def test_a_task_may_have_another_agent_for_gpus_which_keeps_what_the_user_change
     assert choose_agent(own, "cuda:0").agent == task.agent
 
 
-def test_a_flag_counts_on_a_gpu_also_with_the_value_of_the_agent_for_a_cpu(tmp_path: Path) -> None:
-    """As in a trial of a sweep, one of whose choices is that value."""
+def test_a_flag_counts_on_a_gpu_also_with_the_value_of_the_agent_for_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a trial of a sweep, one of whose choices is that value. Only such a flag has all flags read twice."""
+    progs: list[str] = []
+
+    def count(*args: Any, prog: str, **options: Any) -> Any:
+        progs.append(prog)
+        return parse(*args, prog=prog, **options)
+
+    monkeypatch.setattr("mjtrain.cli.train.parse", count)
     file = tmp_path / "wide_task.py"
     file.write_text(
         "from dataclasses import replace\n"
@@ -89,7 +99,9 @@ def test_a_flag_counts_on_a_gpu_also_with_the_value_of_the_agent_for_a_cpu(tmp_p
         flag = ("--agent.algorithm.num-mini-batches", str(number))
         config, _, _ = read_command([f"{file}:make_task", *flag])
         assert choose_agent(config, "cuda:0").agent.algorithm == replace(same, num_mini_batches=number, gamma=0.9)
-    config, _, _ = read_command([f"{file}:make_task"])
+    assert len(progs) == 4
+    config, _, _ = read_command([f"{file}:make_task", "--seed", "1"])
+    assert len(progs) == 5
     assert choose_agent(config, "cuda:0").agent.algorithm == replace(same, num_mini_batches=16, gamma=0.9)
 
 
