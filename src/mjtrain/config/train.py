@@ -330,7 +330,7 @@ class TrainConfig(Generic[EnvT]):
     """The task's `num_envs_gpu`."""
 
     default_agents: tuple[AgentConfig, AgentConfig] | None = None
-    """The task's agents for a CPU and for a GPU, with the flags of a command; None where there is but one."""
+    """The task's agents for a CPU and for a GPU, with the flags of a command; None where only one exists."""
 
     @property
     def num_envs(self) -> int:

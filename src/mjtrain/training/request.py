@@ -353,7 +353,7 @@ def _note_functions(config: TrainConfig) -> list[str]:
     """Say that a run needs functions that only this process has, and what follows from that."""
     functions = {path: func for path, func in collect_functions(config.env).items() if not is_importable(func)}
     if functions:
-        with suppress(RequestError):  # of a task that was made in Python; others have theirs again when they are loaded
+        with suppress(RequestError):  # of a task made in Python; other tasks get their functions when loaded
             theirs = to_plain(collect_functions(load_task(config.task).env))
             functions = {path: func for path, func in functions.items() if to_plain(func) != theirs.get(path)}
     if not functions:
