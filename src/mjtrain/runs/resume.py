@@ -89,7 +89,7 @@ class FoundRun:
             return int(parts.get("infos", {}).get("env_steps_total", 0))
 
 
-def preview_run(config: TrainConfig) -> FoundRun:
+def preview_run(config: TrainConfig, *, has_rank_0: bool = True) -> FoundRun:
     """Check what `find_or_make_run` checks, without writing anything or asking a bucket at --checkpoint-url.
 
     Returns the run on this machine that would be resumed, or a new one whose directory does not exist yet.
@@ -98,7 +98,7 @@ def preview_run(config: TrainConfig) -> FoundRun:
         found = find_local_run(config)
         if config.run.checkpoint_url is None or local_folder(config.run.checkpoint_url) is None:
             return found
-        return replace(found, notices=(*found.notices, *_check_vacant(config, found.run_dir)))
+        return replace(found, notices=(*found.notices, *_check_vacant(config, found.run_dir, has_rank_0=has_rank_0)))
     own = _find_own_checkpoint(config) if config.run.resume == "auto" else None
     stored, notices, url = 0, [], config.run.checkpoint_url
     with _naming_url(config):
@@ -111,7 +111,7 @@ def preview_run(config: TrainConfig) -> FoundRun:
         elif url is None or local_folder(url) is None:
             pass  # this machine may lack the credentials of a bucket, which the ranks have
         elif config.run.resume is None:
-            notices = _check_vacant(config)
+            notices = _check_vacant(config, has_rank_0=has_rank_0)
         else:
             stored = find_stored_iteration(url)
     if own is not None:
@@ -157,19 +157,24 @@ def check_urls(config: TrainConfig) -> TrainConfig:
     return replace(config, run=replace(run, checkpoint_url=url, resume=resume))
 
 
-def find_or_make_run(config: TrainConfig) -> FoundRun:
-    """Find the directory of the run that --resume and --checkpoint-url ask for, or make one."""
+def find_or_make_run(config: TrainConfig, *, has_rank_0: bool = True) -> FoundRun:
+    """Find the directory of the run that --resume and --checkpoint-url ask for, or make one.
+
+    Args:
+        has_rank_0: Whether rank 0 will be on this machine. If not, it has other settings of the storage, and refuses
+            a --checkpoint-url that does not work there.
+    """
     resume = config.run.resume
     with _naming_url(config):
         if resume == "auto":
             return _find_own(config)
         if resume is None:
-            return _make_new(config, *_check_vacant(config))
+            return _make_new(config, *_check_vacant(config, has_rank_0=has_rank_0))
         if is_url(resume):
             _check_iterations(config, find_stored_iteration(str(resume)))
-            return _download(config, str(resume))
+            return _download(config, str(resume), has_rank_0=has_rank_0)
         found = find_local_run(config)
-        return replace(found, notices=(*found.notices, *_check_vacant(config, found.run_dir)))
+        return replace(found, notices=(*found.notices, *_check_vacant(config, found.run_dir, has_rank_0=has_rank_0)))
 
 
 @contextlib.contextmanager
@@ -207,7 +212,7 @@ def _make(config: TrainConfig, *notices: str) -> FoundRun:
     return FoundRun(run_dir=run_dir, made=(run_dir, *missing), notices=notices)
 
 
-def _check_vacant(config: TrainConfig, run_dir: Path | None = None) -> list[str]:
+def _check_vacant(config: TrainConfig, run_dir: Path | None = None, *, has_rank_0: bool) -> list[str]:
     """Refuse a --checkpoint-url where a run is, other than the one in `run_dir` if that is resumed."""
     url = config.run.checkpoint_url
     if url is None:
@@ -215,9 +220,9 @@ def _check_vacant(config: TrainConfig, run_dir: Path | None = None) -> list[str]
     try:
         stored = find_stored_iteration(url)
         is_own = stored > 0 and run_dir is not None and _is_of_run(_read_stored_launch(url), run_dir)
-    except StorageRefusedError as error:
-        raise RequestError(f"--checkpoint-url {url}: {error}") from error
     except StorageError as error:
+        if has_rank_0 and isinstance(error, StorageRefusedError):
+            raise RequestError(f"--checkpoint-url {url}: {error}") from error
         return [f"--checkpoint-url {url}: not reached yet ({error}); uploads are tried all the same"]
     if stored and not is_own:
         which = "a run" if run_dir is None else "another run"
@@ -246,7 +251,7 @@ def _is_of_run(stored: dict[str, Any], run_dir: Path) -> bool:
     return task is None or own is None or is_same_task(task, own)
 
 
-def _download(config: TrainConfig, url: str) -> FoundRun:
+def _download(config: TrainConfig, url: str, *, has_rank_0: bool = True) -> FoundRun:
     found = _make(config)
     with (
         removing_on_refusal(found.run_dir, found.made, started="", errors=(RequestError, OutsideError)),
@@ -258,7 +263,8 @@ def _download(config: TrainConfig, url: str) -> FoundRun:
         found = replace(found, checkpoint=checkpoint, resume=url, notices=(*lines, f"downloaded from {url}"))
         if url == config.run.resume:
             _check_env_steps(config, found)
-            found = replace(found, notices=(*found.notices, *_check_vacant(config, found.run_dir)))
+            vacant = _check_vacant(config, found.run_dir, has_rank_0=has_rank_0)
+            found = replace(found, notices=(*found.notices, *vacant))
     return found
 
 

@@ -39,7 +39,8 @@ def open_run(request: TrainRequest, previous: TrainingRun | None) -> Iterator[Tr
     A request that is refused before the first iteration leaves nothing behind: a directory that was made is removed,
     and one that was there is as it was. `previous` is what the job decided before something outside restarted it.
     """
-    found = find_or_make_run(request.config) if previous is None else _reopen(previous)
+    has_rank_0 = request.plan.mode != "hosts"
+    found = find_or_make_run(request.config, has_rank_0=has_rank_0) if previous is None else _reopen(previous)
     started = datetime.now().astimezone().isoformat(timespec="milliseconds")
     with (
         removing_empty(found.made),  # if the disk has no room for the claim

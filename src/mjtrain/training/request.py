@@ -381,7 +381,7 @@ def preview(request: TrainRequest) -> dict[str, Any]:
         RequestError: The run cannot be resumed, or no run can be made there, as when the training is started.
         StorageError: The storage cannot be reached, and what is there decides.
     """
-    found = preview_run(request.config)
+    found = preview_run(request.config, has_rank_0=request.plan.mode != "hosts")
     request = request.fit_to_run(found)
     run, log_root = request.config.run, Path(request.config.run.log_root).absolute()
     is_uncounted = run.total_env_steps is not None and found.stored > 0  # how many env steps it has was not fetched

@@ -1,16 +1,23 @@
 """URLs of a storage, where its credentials are, who may replace what, and what is said where it fails."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import mjtrain
 from mjtrain.api import make_train_config
 from mjtrain.cli.train import main
+from mjtrain.config import LaunchConfig
 from mjtrain.runs.bundle_places import check_destination
 from mjtrain.runs.resume import find_or_make_run
 from mjtrain.runs.storage.checkpoints import find_stored_iteration
 from mjtrain.runs.storage.store import Storage, StorageError, check_url, s3_options, scrub
 from mjtrain.runtime.errors import OutsideError, RequestError
+from mjtrain.training.open_run import open_run
+from mjtrain.training.request import resolve_training
+from mjtrain.training.train_rank import train_rank
 from support.machine import free_port
 from support.storage import Proxy
 
@@ -91,6 +98,25 @@ def test_settings_that_can_never_work_are_refused(
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OutsideError, match=reason):
         check_destination(url)
+
+
+def test_rank_0_on_another_host_judges_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The launcher may lack those of Azure that the host of rank 0 has."""
+    for name in [name for name in os.environ if name.startswith("AZURE_")]:
+        monkeypatch.delenv(name)
+    config = make_train_config(
+        "Cartpole-Balance", num_envs=4, max_iterations=1, log_root=str(tmp_path), checkpoint_url="az://container/x"
+    )
+    request = resolve_training(config, LaunchConfig(gpu_ids=None))
+    with open_run(replace(request, plan=replace(request.plan, mode="hosts")), None) as run:
+        assert "az://container/x: not reached yet (" in capsys.readouterr().err
+    refused = "^--checkpoint-url az://container/x: .*Account must be specified"
+    with pytest.raises(RequestError, match=refused), open_run(request, None):
+        pass
+    with pytest.raises(RequestError, match=refused):
+        mjtrain.launch(lambda context: train_rank(context, config, run), launch=LaunchConfig(gpu_ids=None))
 
 
 def test_a_storage_that_does_not_answer_is_one_line(
