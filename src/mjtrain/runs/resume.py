@@ -257,7 +257,7 @@ def _download(config: TrainConfig, url: str, *, has_rank_0: bool = True) -> Foun
         removing_on_refusal(found.run_dir, found.made, started="", errors=(RequestError, OutsideError)),
         naming_unwritable(found.run_dir),
     ):
-        checkpoint, lines = fetch_checkpoint(url, found.run_dir)
+        checkpoint, lines = fetch_checkpoint(url, found.run_dir, is_copied=config.run.checkpoint_url not in (None, url))
         if checkpoint is None:
             raise RequestError(f"--resume {url}: {'; '.join(lines) or 'no checkpoint found'}")
         found = replace(found, checkpoint=checkpoint, resume=url, notices=(*lines, f"downloaded from {url}"))

@@ -189,7 +189,8 @@ def _find_checkpoint(config: TrainConfig, context: RankContext, run: TrainingRun
             if owner is not None and owner.run != run.run_dir.name:
                 continue  # another run has taken the URL since
             with naming_unwritable(run.run_dir):
-                fetched, problems = fetch_checkpoint(url, run.run_dir)
+                is_copied = config.run.checkpoint_url not in (None, url)
+                fetched, problems = fetch_checkpoint(url, run.run_dir, is_copied=is_copied)
         except StorageError as error:
             if path is None:
                 raise

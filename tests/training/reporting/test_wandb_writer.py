@@ -238,6 +238,24 @@ def test_an_id_that_wandb_does_not_take_is_none(text: str, run_id: str | None, t
     assert _read_id(tmp_path) == run_id
 
 
+def test_a_run_from_a_storage_continues_its_wandb_run_and_a_copy_does_not(tmp_path: Path) -> None:
+    stored, copy = f"file://{tmp_path}/stored", f"file://{tmp_path}/copy"
+    begun = (["--checkpoint-url", stored], {})
+    continued = (["--checkpoint-url", stored, "--resume", stored], {})
+    copied = (["--checkpoint-url", copy, "--resume", stored], {})
+    given = (["--resume", stored], {"WANDB_RUN_ID": "mine"})
+    ids = []
+    for number, (flags, environ) in enumerate((begun, continued, copied, given)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        done, _ = train(folder, "--wandb-mode", "offline", "--max-iterations", str(number + 1), *flags, **environ)
+        assert done.returncode == 0, done.stderr
+        (records,) = recordings_below(folder)
+        ids += [record.run.run_id for record in records if record.WhichOneof("record_type") == "run"]
+    assert ids[0] == ids[1] != ids[2]
+    assert ids[3:] == ["mine"]
+
+
 def test_a_run_of_the_program_that_trains_is_not_the_trainings(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     done = run_program(OWN_RUN, tmp_path, HOME=str(tmp_path), WANDB_MODE="offline", WANDB_RUN_ID="mine")

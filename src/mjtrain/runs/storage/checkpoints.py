@@ -297,11 +297,15 @@ def _is_missing(path: Path) -> bool:
     return False
 
 
-def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
+def fetch_checkpoint(url: str, run_dir: Path, *, is_copied: bool = False) -> tuple[Path | None, list[str]]:
     """Download the newest valid checkpoint below a URL, the best one, and the params, robot and metrics of its run.
 
     Params and robots that the run directory already has are kept. Of its metrics only events are, after those that are
     stored: a restart is recorded before anything is fetched.
+
+    Args:
+        is_copied: Whether the run is stored at another URL from now on. Then it begins another run of W&B, because the
+            one at this URL may still be written.
 
     Returns:
         The file, or None if no checkpoint is valid; and a line for each problem found.
@@ -317,7 +321,7 @@ def fetch_checkpoint(url: str, run_dir: Path) -> tuple[Path | None, list[str]]:
         path = checkpoint_path(run_dir, iteration)
         problem = _download(storage, name, objects[name], path)
         if problem is None:
-            problems += _fetch_files(storage, objects, run_dir)
+            problems += _fetch_files(storage, objects, run_dir, is_copied=is_copied)
             return path, problems + _fetch_best(storage, names, objects, run_dir)
         problems.append(f"passed over {url}/{name}: {problem}")
     return None, problems
@@ -364,12 +368,13 @@ def _fetch_best(storage: Storage, names: list[str], objects: dict[str, int], run
     return []
 
 
-def _fetch_files(storage: Storage, objects: dict[str, int], run_dir: Path) -> list[str]:
-    """Download params, robot, metrics and W&B's id; a line for what is not written of the robot, which is needed."""
+def _fetch_files(storage: Storage, objects: dict[str, int], run_dir: Path, *, is_copied: bool) -> list[str]:
+    """Download params, robot, metrics and W&B's id; return a line for each file of the robot that was not written."""
     problems = []
     for name, size in objects.items():
         path, is_robot = run_dir / name, name.startswith("robot/")
-        is_kept = is_robot or name == WANDB_ID_FILE or Path(name).parent == Path("params")
+        is_id = name == WANDB_ID_FILE and not is_copied
+        is_kept = is_robot or is_id or Path(name).parent == Path("params")
         if name == METRICS_FILE or (is_kept and os.path.normpath(name) == name and not path.exists()):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)

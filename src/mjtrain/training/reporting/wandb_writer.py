@@ -157,7 +157,9 @@ def _begin(run_dir: Path, config: RunConfig, mode: str, *, apart: bool) -> Any:
     import wandb
 
     run_id = _read_id(run_dir)
-    if apart and run_id is None:  # not that of the caller's run, where WANDB_RUN_ID is set
+    if not apart:
+        run_id = os.environ.get("WANDB_RUN_ID") or run_id
+    elif run_id is None:  # not that of the caller's run, where WANDB_RUN_ID is set
         run_id = secrets.token_hex(4)
     settings = wandb.Settings(
         console="off",  # the launcher owns the output streams
