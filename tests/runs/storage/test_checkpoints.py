@@ -120,9 +120,10 @@ def test_metrics_come_back_though_a_restart_was_recorded_before(any_url: str, tm
     (path.parent / "metrics.jsonl").write_text("\n".join(stored) + "\n")
     put(Storage(any_url), path)
     there.mkdir()
-    (there / "metrics.jsonl").write_text("\n".join([*stored[:3], '{"iteration": 3}', '{"event": "end"}', '{"event']))
+    later = ['{"iteration": 5}', '{"event": "end"}', '{"iteration": 6}']
+    (there / "metrics.jsonl").write_text("\n".join([*stored[:3], '{"iteration": 3}', *later, '{"event']))
     assert fetch_checkpoint(any_url, there) == (there / "model_4.pt", [])
-    assert (there / "metrics.jsonl").read_text().splitlines() == [*stored, '{"event": "end"}']
+    assert (there / "metrics.jsonl").read_text().splitlines() == [*stored, *later]
 
 
 def test_which_run_of_wandb_continues_is_stored_and_comes_back(any_url: str, tmp_path: Path) -> None:

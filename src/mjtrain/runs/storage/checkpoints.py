@@ -300,8 +300,8 @@ def _is_missing(path: Path) -> bool:
 def fetch_checkpoint(url: str, run_dir: Path, *, is_copied: bool = False) -> tuple[Path | None, list[str]]:
     """Download the newest valid checkpoint below a URL, the best one, and the params, robot and metrics of its run.
 
-    Params and robots that the run directory already has are kept. Of its metrics only events are, after those that are
-    stored: a restart is recorded before anything is fetched.
+    Params and robots that the run directory already has are kept. Of its metrics, events and later iterations are added
+    to the stored ones: a restart is recorded before anything is fetched, and newer checkpoints here may be damaged.
 
     Args:
         is_copied: Whether the run is stored at another URL from now on. Then it begins another run of W&B, because the
@@ -381,7 +381,7 @@ def _fetch_files(storage: Storage, objects: dict[str, int], run_dir: Path, *, is
                 with replacing(path) as file:
                     storage.download(name, size, file)
                     if name == METRICS_FILE:
-                        _add_events(file, path)
+                        _add_missing(file, path)
             except FileNotFoundError:
                 pass  # another writer deleted it
             except OSError as error:
@@ -389,10 +389,12 @@ def _fetch_files(storage: Storage, objects: dict[str, int], run_dir: Path, *, is
     return problems
 
 
-def _add_events(file: IO[bytes], earlier: Path) -> None:
-    """Add to metrics the events of an earlier file that they lack."""
+def _add_missing(file: IO[bytes], earlier: Path) -> None:
+    """Add to metrics what they lack of an earlier file: events, and iterations after their last one."""
     file.seek(0)
     known = set(file)
+    last = max((row["iteration"] for row in map(parse_line, known) if row and "event" not in row), default=0)
     for line in read_regular(earlier).splitlines(keepends=True) if earlier.exists() else ():
-        if line not in known and "event" in (parse_line(line) or ()):
+        row = parse_line(line)
+        if row is not None and line not in known and ("event" in row or row["iteration"] > last):
             file.write(line)
