@@ -62,8 +62,25 @@ def test_aws_files_fill_in_what_the_environment_leaves_open(tmp_path: Path) -> N
     assert s3_options({"AWS_PROFILE": "lab"}, tmp_path) == {"access_key_id": "two", "endpoint": "https://s3.lab"}
     assert s3_options({"AWS_ACCESS_KEY_ID": "x", "AWS_REGION": "us-east-1"}, tmp_path) == {}
     assert s3_options({"AWS_ENDPOINT_URL": "http://x"}, tmp_path / "nobody") == {"endpoint": "http://x"}
+    (aws / "config").write_text("[default]\nendpoint_url =\nregion =\n")
+    assert s3_options({}, tmp_path) == {"access_key_id": "one", "secret_access_key": "1%1"}
     (aws / "config").write_bytes("[default]\n# Büro\nregion = eu-west-1\n".encode("latin-1"))
     assert s3_options({}, tmp_path) == {"access_key_id": "one", "secret_access_key": "1%1"}
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://localhost:9000",
+        "http://[::1]:9000",
+        "http://min_io",
+        "https://me:p%20w@10.0.0.1:1/a/b",
+        "http://s3.lab.",
+    ],
+)
+def test_endpoints_of_every_kind(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    assert Storage("s3://bucket/one").url == "s3://bucket/one"
 
 
 def test_messages_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,9 +94,13 @@ def test_messages_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("url", "variable", "value", "reason"),
     [
-        ("s3://bucket/one", "AWS_ENDPOINT_URL", "localhost:9000", "URL 'localhost:9000': is not an address"),
+        ("s3://bucket/one", "AWS_ENDPOINT_URL", "localhost:9000", "endpoint of S3 'localhost:9000': is not an address"),
         ("s3://bucket/one", "AWS_ENDPOINT_URL_S3", "http://me:hush@host:99999", "'host:99999': is not an address"),
         ("s3://bucket/one", "AWS_ENDPOINT", "http://host:9000\n", r"9000.n': is not an address"),
+        ("s3://bucket/one", "AWS_ENDPOINT_URL", "http://1.2.3.999:1", r"1\.2\.3\.999:1': is not an address"),
+        ("s3://bucket/one", "AWS_ENDPOINT_URL", "http://h^x", r"h\^x': is not an address"),
+        ("s3://bucket/one", "AWS_ENDPOINT_URL", "http://h%20:9000", "h%20:9000': is not an address"),
+        ("s3://bucket/one", "AWS_ENDPOINT_URL", "http://[fe80::1%25eth0]:9000", "eth0]:9000': is not an address"),
         ("s3://bucket//one", "AWS_REGION", "us-east-1", "empty path segment"),
         ("az://container/x", "AZURE_STORAGE_ACCOUNT_KEY", "quiet-quiet", "Account must be specified"),
         ("gs://bucket/x", "GOOGLE_APPLICATION_CREDENTIALS", "/no/such.json", "/no/such.json: No such file"),

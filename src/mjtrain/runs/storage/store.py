@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import os
 import re
+import socket
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -44,6 +45,9 @@ _REFUSALS = re.compile(
 )
 """What the messages of obstore, of storages and of file systems say for a `StorageRefusedError`."""
 
+_NETLOC = re.compile(r"([\w.~!$&'()*+,;=:%-]*@)?([\w.~-]+|\[[0-9a-f:.]+\])(:\d*)?", re.ASCII | re.IGNORECASE)
+"""User and password, host and port of an address, as obstore takes them."""
+
 SCHEMES = ("s3", "gs", "az", "file")
 
 PIECE_SIZE = 5 << 20
@@ -76,7 +80,7 @@ def s3_options(environ: Mapping[str, str], home: Path) -> dict[str, str]:
         except (configparser.Error, UnicodeDecodeError):
             continue
         if parser.has_section(section):
-            options |= {_SETTINGS[key]: value for key, value in parser.items(section) if key in _SETTINGS}
+            options |= {_SETTINGS[key]: value for key, value in parser.items(section) if key in _SETTINGS and value}
     if any(environ.get(name) for name in _FROM_ENVIRONMENT):
         options = {key: value for key, value in options.items() if key not in _KEYS}
     if environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION"):
@@ -159,12 +163,22 @@ def _is_plain_http(endpoint: str | None) -> bool:
     """Whether an endpoint of S3 is one of http://; what is not an address would make obstore panic, and is refused."""
     if not endpoint:
         return False
-    with contextlib.suppress(ValueError):  # of the port
+    with contextlib.suppress(OSError, ValueError):  # of the host; of the port
         parts = urlsplit(endpoint)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not re.search(r"\s", endpoint):
+        is_valid = parts.scheme in ("http", "https") and parts.port != 0 and not re.search(r"\s", endpoint)
+        if is_valid and _NETLOC.fullmatch(parts.netloc):
+            _check_host(parts.hostname or "")
             return parts.scheme == "http"
     shown = endpoint.rpartition("@")[2]
-    raise StorageRefusedError(f"AWS_ENDPOINT_URL {shown!r}: is not an address; give one such as https://host:9000")
+    raise StorageRefusedError(f"the endpoint of S3 {shown!r}: is not an address; give one such as https://host:9000")
+
+
+def _check_host(host: str) -> None:
+    """Raise an OSError for numbers that are not an IP address; what has letters is a name."""
+    if ":" in host:
+        socket.inet_pton(socket.AF_INET6, host)
+    elif re.fullmatch(r"\d+|0x[0-9a-f]*", host.rstrip(".").rpartition(".")[2]):
+        socket.inet_aton(host)
 
 
 class Storage:
