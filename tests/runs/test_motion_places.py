@@ -105,6 +105,11 @@ def test_a_folder_that_is_misspelled_is_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "typo").exists()
 
 
+def test_a_url_with_a_null_character_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"/a%00b\.npz: is not a valid URL \(it contains a null character\)"):
+        find_motion(f"file://{tmp_path}/a%00b.npz")
+
+
 def test_a_package_is_read_without_importing_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,7 +204,7 @@ class Planted:
 
 def test_the_hub_gives_it(tmp_path: Path) -> None:
     hub = Hub()
-    hub.files["me/clips"] = {"paw.npz": PAW, "more/bow.npz": BOW}
+    hub.files["me/clips"] = {"paw.npz": PAW, "more/bow.npz": BOW, "two words/a paw.npz": PAW}
     hub.files["datasets/me/clips"] = {"a/bow.npz": BOW}
     environ = {**os.environ, "HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hub")}
     for place, says in (
@@ -208,6 +213,7 @@ def test_the_hub_gives_it(tmp_path: Path) -> None:
         ("datasets/me/clips/a/bow.npz", "3.20 s"),
         ("datasets/me/clips@main/a/bow.npz", "3.20 s"),
         ("datasets/me/clips.npz", "give hf://user/repository"),
+        ("me/clips/two%20words/a%20paw.npz", "3.70 s"),
         ("me/clips/none.npz", "hf://me/clips: has no such file"),
         ("me/none/paw.npz", "no such repository"),
     ):

@@ -351,7 +351,7 @@ def _read_hub(place: str) -> Read:
 
 
 def _split_hub(place: str) -> tuple[dict[str, Any], str]:
-    """Split hf://[datasets/]user/repo[@revision][/folder] into arguments of the library and the folder."""
+    """Split hf://[datasets/]user/repo[@revision][/folder] into arguments of the library and the decoded folder."""
     path = place.removeprefix("hf://").strip("/")
     kind = "dataset" if path.startswith("datasets/") else None
     repo, _, folder = path.removeprefix("datasets/").partition("/")
@@ -360,7 +360,7 @@ def _split_hub(place: str) -> tuple[dict[str, Any], str]:
     if not repo or not name:
         raise RequestError(f"{place}: give hf://user/repository, or hf://user/repository@revision/folder")
     require(place, "share", "huggingface_hub")
-    return {"repo_id": f"{repo}/{name}", "repo_type": kind, "revision": revision or None}, folder
+    return {"repo_id": f"{repo}/{name}", "repo_type": kind, "revision": revision or None}, unquote(folder)
 
 
 @contextlib.contextmanager

@@ -122,7 +122,10 @@ def is_url(text: object) -> bool:
 def split_url(url: str) -> SplitResult:
     """Return the parts of a URL."""
     try:
-        return urlsplit(url)
+        parts = urlsplit(url)
+        if "\0" in unquote(parts.path):
+            raise ValueError("it contains a null character")
+        return parts
     except ValueError as error:
         shown = f"{url.partition('://')[0]}://…" if "@" in url else hide_query(url)
         raise RequestError(f"{shown}: is not a valid URL ({error})") from error
