@@ -35,7 +35,7 @@ BEST_FILE = "best.json"
 """Name of the record in a run directory, and in object storage."""
 
 WANDB_ID_FILE = "wandb_run_id"
-"""The same of the id of its W&B run, which a resumed run continues."""
+"""Name of the file with the id of its W&B run, which a resumed run continues."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "learner": (str,),

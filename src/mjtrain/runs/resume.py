@@ -243,7 +243,7 @@ def _read_stored_launch(url: str) -> dict[str, Any]:
 
 
 def _is_of_run(stored: dict[str, Any], run_dir: Path) -> bool:
-    """Whether a stored params/launch.yaml and a run have a start in common; without times, as once, the same task."""
+    """Whether a stored params/launch.yaml and a run have a start in common, or the same task if either has no times."""
     theirs, ours = (read_starts(records, "begun", "started") for records in ([stored], list_records(run_dir)))
     if theirs and ours:
         return not set(theirs).isdisjoint(ours)

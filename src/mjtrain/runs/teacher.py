@@ -21,7 +21,7 @@ from mjtrain.runtime.errors import RequestError, require
 _FLAG = "--agent.algorithm.teacher-run"
 
 _UNITS = ("scale", "history", "offset", "from_home", "relative")
-"""Fields of terms on which the meaning of the numbers depends that a teacher reads and gives."""
+"""Fields of terms. The meaning of the numbers that a teacher reads and gives depends on them."""
 
 AUTO = "auto"
 """As the teacher's run: the newest finished run of the teacher's task."""

@@ -60,7 +60,7 @@ def test_runs_whose_checkpoints_are_damaged_are_kept_under_another_name(tmp_path
     assert kept.is_dir()
 
 
-def test_a_run_whose_record_was_broken_by_hand_ends_no_sweep(tmp_path: Path) -> None:
+def test_a_sweep_continues_though_the_record_of_a_run_was_broken_by_hand(tmp_path: Path) -> None:
     (tmp_path / "task" / "a_trial_0_seed_0" / "params").mkdir(parents=True)
     (tmp_path / "task" / "a_trial_0_seed_0" / "params" / "launch.yaml").write_text("task: 3\n")
     state, detail = RunFiles(log_root=tmp_path, name="trial_0_seed_0").find_end()

@@ -63,7 +63,6 @@ WALKER = load_task("Quadruped-Velocity-Flat").env
 ARM = load_task("Arm-Reach").env
 TRACK = load_task("Quadruped-Track").env
 CART = load_task("Cartpole-Balance").env
-TRACKER = load_task("Quadruped-Track").env
 LEGS = (".*_(hip|thigh|calf)",)
 OTHER_FEET = ("FL", "FR", "RR", "RL")
 OTHER_POSITIONS = tuple(f"{foot}_foot_position" for foot in OTHER_FEET)
@@ -517,7 +516,7 @@ DOUBTFUL: dict[str, tuple[EnvConfig, Change, str]] = {
         r"--env\.terminations\.end: own_time_limit\(\) is not a failure",
     ),
     "the end of a clip as a failure": (
-        TRACKER,
+        TRACK,
         term("terminations", "clip_ended", truncates=False),
         r"--env\.terminations\.clip_ended: motion_ended\(\) is not a failure",
     ),
@@ -1082,7 +1081,7 @@ RIGHT: dict[str, tuple[EnvConfig, Change]] = {
         WALKER,
         both(without("terminations", "time_out"), added("terminations", "end", truncation(own_time_limit))),
     ),
-    "episodes that end with the clip": (TRACKER, without("terminations", "time_out")),
+    "episodes that end with the clip": (TRACK, without("terminations", "time_out")),
     "no gravity and no ground": (
         WALKER,
         both(
