@@ -248,7 +248,8 @@ def test_a_run_from_a_storage_continues_its_wandb_run_and_a_copy_does_not(tmp_pa
     for number, (flags, environ) in enumerate((begun, continued, copied, given)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        done, _ = train(folder, "--wandb-mode", "offline", "--max-iterations", str(number + 1), *flags, **environ)
+        more = ["--max-iterations", str(number + 1), *flags]
+        done, _ = train(folder, "--wandb-mode", "offline", *more, exec_it=False, **environ)
         assert done.returncode == 0, done.stderr
         (records,) = recordings_below(folder)
         ids += [record.run.run_id for record in records if record.WhichOneof("record_type") == "run"]
