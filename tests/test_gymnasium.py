@@ -270,7 +270,8 @@ def test_groups_and_images_are_a_dictionary() -> None:
     assert space == Box(0, 255, (9, 32, 64), np.uint8)
     assert env.observation_space.contains(env.reset(seed=0)[0])
     env.close()
-    both = mjtrain.make_vec("Cartpole-Balance-Vision", 2, num_threads=1, groups=iter(env.env.observe()))
+    groups: Any = iter(env.env.observe())
+    both = mjtrain.make_vec("Cartpole-Balance-Vision", 2, num_threads=1, groups=groups)
     assert isinstance(both.single_observation_space, Dict)
     assert len(both.single_observation_space) > 1
     observations, infos = run_to_an_end(both)
